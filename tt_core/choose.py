@@ -1,0 +1,98 @@
+"""Trials and races become choices, with reasons. The only ranking; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tt_core.clock.decide import against, beats, ties
+from tt_core.values import Timing, Trial, frozen
+
+
+@frozen
+class Pick:
+    """What was picked (None: eager, or untuned) and why."""
+
+    index: int | None
+    why: str
+
+
+def pick_unit(
+    trials: Sequence[Trial], *, score: Callable[[Timing], float], must_win: bool, tie_tolerance: float
+) -> Pick:
+    """Picks among the trials of one unit and key.
+
+    Args:
+        trials: in the strategy's order, plainer first; failed ones among them.
+        score: of a timing, lower is better.
+        must_win: whether only what beats eager may be picked.
+        tie_tolerance: a difference of this share or less is none.
+    """
+    raced = [(i, t.outcome) for i, t in enumerate(trials) if isinstance(t.outcome, Timing)]
+    if not raced:
+        return Pick(index=None, why="every candidate failed" if trials else "nothing to try")
+    if not must_win:
+        index, timing = raced[0]
+        return Pick(index=index, why=_asked(timing, tie_tolerance))
+    winners = [(i, t) for i, t in raced if beats(t, tie_tolerance)]
+    if not winners:
+        return Pick(index=None, why=_nobody([t for _, t in raced]))
+    _, best = min(winners, key=lambda one: score(one[1]))
+    near = 1.0 + tie_tolerance  # a tie out of noise alone must not cost more than that on the best guess
+    index, timing = next(one for one in winners if one[1] is best or _near(one[1], best, score, near))
+    why = f"{timing.speedup:.2f}x eager"
+    return Pick(index=index, why=why if timing is best else f"{why}; ties with the fastest, the plainer one stays")
+
+
+def _near(timing: Timing, best: Timing, score: Callable[[Timing], float], near: float) -> bool:
+    paired = against(timing, best).mid if timing.ratios and best.ratios else 1.0
+    return paired <= near and score(timing) <= score(best) * near
+
+
+def _asked(timing: Timing, tie_tolerance: float) -> str:
+    if beats(timing, tie_tolerance):
+        return f"{timing.speedup:.2f}x eager; asked for by name"
+    return f"{timing.speedup:.2f}x eager: not faster, installed because it was asked for by name"
+
+
+def _nobody(timings: Sequence[Timing]) -> str:
+    best = min(timings, key=lambda timing: timing.interval.mid)
+    if best.undecided:
+        return f"undecided: noise of {best.noise:.0%} hides a difference; eager stays"
+    return f"the best candidate runs at {best.speedup:.2f}x eager; eager stays"
+
+
+def pick_depth(
+    timings: Sequence[Timing | None],
+    sums: Sequence[float],
+    untuned_sum: float,
+    *,
+    tie_tolerance: float,
+) -> Pick:
+    """Picks among cuts, shallowest first: the shallowest that ties with the fastest of those that beat untuned.
+
+    Args:
+        timings: each cut's passes in one common race, None where it did not take part.
+        sums: per cut, the sum over samples of its lowest latencies, seconds.
+        untuned_sum: the same of the untuned object.
+        tie_tolerance: a difference of this share or less is none.
+    """
+    raced = [(i, t) for i, t in enumerate(timings) if t is not None]
+    if not raced:
+        return Pick(index=None, why="no depth could be measured")
+    winners = [(i, t) for i, t in raced if beats(t, tie_tolerance) and sums[i] < untuned_sum]
+    if not winners:
+        return Pick(index=None, why=_no_depth([t for _, t in raced], tie_tolerance))
+    fastest = min(winners, key=lambda one: one[1].interval.mid)[1]
+    index, timing = next(one for one in winners if ties(one[1], fastest, tie_tolerance))
+    why = f"{timing.speedup:.2f}x as fast as untuned"
+    return Pick(index=index, why=why if timing is fastest else f"{why}; the shallowest that ties with the fastest")
+
+
+def _no_depth(timings: Sequence[Timing], tie_tolerance: float) -> str:
+    best = min(timings, key=lambda timing: timing.interval.mid)
+    ratio = f"the best depth runs at {best.speedup:.2f}x untuned"
+    if beats(best, tie_tolerance):
+        return f"{ratio}, but untuned reached lower latencies in other races"
+    if best.undecided:
+        return f"{ratio}, undecided: noise of {best.noise:.0%} hides a difference"
+    return f"{ratio}, within {tie_tolerance:.0%} or slower"

@@ -1,0 +1,53 @@
+"""The errors of tt_core: each is a `TTError` and also the stdlib type that a caller would expect."""
+
+from __future__ import annotations
+
+
+class TTError(Exception):
+    """Base of everything that tt_core raises on purpose."""
+
+
+class UsageError(TTError, ValueError):
+    """An argument cannot be used; the message says which, why, and what to write instead."""
+
+
+class KindError(TTError, TypeError):
+    """An object of a kind that cannot be tuned, or a sample of a kind that cannot be read."""
+
+
+class UnknownBackendError(UsageError):
+    """A backend name that nobody declared. `args`: message, name, known names."""
+
+
+class SampleError(TTError, RuntimeError):
+    """The user's object could not run one sample; the model's own error is the `__cause__`."""
+
+
+class BusyError(TTError, RuntimeError):
+    """The object is being tuned by another thread."""
+
+
+class PluginError(TTError, RuntimeError):
+    """A plugin broke its contract (wrong answer type, refused value)."""
+
+
+class BuildRefusedError(TTError, RuntimeError):
+    """Raised by a backend's build to refuse a unit with a reason, instead of a stack trace.
+
+    Args:
+        reason: one sentence: why this backend cannot run this unit.
+        hint: what the user could do about it; may be empty.
+    """
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason, hint)
+        self.reason = reason
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """The reason alone: reports print the hint on its own."""
+        return self.reason
+
+
+class FallbackWarning(UserWarning):
+    """A tuned unit ran its original forward; the message says why and what to do."""

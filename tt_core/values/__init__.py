@@ -1,0 +1,76 @@
+"""The frozen values that cross rooms."""
+
+from __future__ import annotations
+
+from tt_core.values.backend import (
+    EAGER,
+    Backend,
+    Built,
+    Candidate,
+    Fidelity,
+    Keeps,
+    Limits,
+    Payload,
+    Ready,
+    Refusal,
+    Unavailable,
+    Weights,
+)
+from tt_core.values.call import Ambient, Call, CallKey, Calls, ConstLeaf, Facts, Observation, Sample, TensorLeaf, Unit
+from tt_core.values.kinds import evolve, frozen, valued
+from tt_core.values.outcome import (
+    Choice,
+    Cut,
+    DepthResult,
+    Failure,
+    Interval,
+    Plan,
+    Timing,
+    Tolerance,
+    Trial,
+    Verdict,
+    quantile,
+)
+from tt_core.values.shapes import Axis, Shapes, covers_of
+
+__all__ = [
+    "EAGER",
+    "Ambient",
+    "Axis",
+    "Backend",
+    "Built",
+    "Call",
+    "CallKey",
+    "Calls",
+    "Candidate",
+    "Choice",
+    "ConstLeaf",
+    "Cut",
+    "DepthResult",
+    "Facts",
+    "Failure",
+    "Fidelity",
+    "Interval",
+    "Keeps",
+    "Limits",
+    "Observation",
+    "Payload",
+    "Plan",
+    "Ready",
+    "Refusal",
+    "Sample",
+    "Shapes",
+    "TensorLeaf",
+    "Timing",
+    "Tolerance",
+    "Trial",
+    "Unavailable",
+    "Unit",
+    "Verdict",
+    "Weights",
+    "covers_of",
+    "evolve",
+    "frozen",
+    "quantile",
+    "valued",
+]
