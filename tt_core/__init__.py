@@ -1,7 +1,12 @@
-"""tt_core: finds the fastest correct way to run a PyTorch model on this device, and installs it in place."""
+"""tt_core: finds the fastest correct way to run a PyTorch model on this device, and installs it in place.
+
+`import tt_core as tt`; the calls are `tt.auto_tune`, `tt.tune`, `tt.inspect`, `tt.stats`, `tt.untune`. Everything a plugin
+may use is here too.
+"""
 
 from __future__ import annotations
 
+from tt_core.api import auto_tune, inspect, stale, stats, tune, untune
 from tt_core.errors import (
     BuildRefusedError,
     BusyError,
@@ -13,8 +18,23 @@ from tt_core.errors import (
     UnknownBackendError,
     UsageError,
 )
+from tt_core.flat import Exported, Flat, flatten_unit
 from tt_core.hookspecs import API, Timer, hookimpl
+from tt_core.result import AutoTuneResult, Progress
+from tt_core.settings import Settings
+from tt_core.strategy import (
+    BackendList,
+    FirstWinsStrategy,
+    HighestThroughputStrategy,
+    OneBackendStrategy,
+    Strategy,
+    backends,
+    default_strategy,
+)
+from tt_core.survey import Inspection
+from tt_core.trees import flatten, replica, unflatten
 from tt_core.values import (
+    Ambient,
     Axis,
     Backend,
     Built,
@@ -22,17 +42,25 @@ from tt_core.values import (
     CallKey,
     Calls,
     Candidate,
+    Choice,
+    ConstLeaf,
+    Cut,
+    DepthResult,
     Facts,
     Failure,
     Fidelity,
+    Interval,
     Keeps,
     Limits,
     Observation,
     Payload,
+    Plan,
     Ready,
     Refusal,
     Sample,
     Shapes,
+    TensorLeaf,
+    Timing,
     Tolerance,
     Trial,
     Unavailable,
@@ -42,3 +70,74 @@ from tt_core.values import (
 )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "API",
+    "Ambient",
+    "AutoTuneResult",
+    "Axis",
+    "Backend",
+    "BackendList",
+    "BuildRefusedError",
+    "Built",
+    "BusyError",
+    "Call",
+    "CallKey",
+    "Calls",
+    "Candidate",
+    "Choice",
+    "ConstLeaf",
+    "Cut",
+    "DepthResult",
+    "Exported",
+    "Facts",
+    "Failure",
+    "FallbackWarning",
+    "Fidelity",
+    "FirstWinsStrategy",
+    "Flat",
+    "HighestThroughputStrategy",
+    "Inspection",
+    "Interval",
+    "Keeps",
+    "KindError",
+    "Limits",
+    "Observation",
+    "OneBackendStrategy",
+    "Payload",
+    "Plan",
+    "PluginError",
+    "Progress",
+    "Ready",
+    "Refusal",
+    "Sample",
+    "SampleError",
+    "Settings",
+    "Shapes",
+    "Strategy",
+    "TTError",
+    "TensorLeaf",
+    "Timer",
+    "Timing",
+    "Tolerance",
+    "Trial",
+    "Unavailable",
+    "Unit",
+    "UnknownBackendError",
+    "UsageError",
+    "Verdict",
+    "Weights",
+    "auto_tune",
+    "backends",
+    "default_strategy",
+    "flatten",
+    "flatten_unit",
+    "hookimpl",
+    "inspect",
+    "replica",
+    "stale",
+    "stats",
+    "tune",
+    "unflatten",
+    "untune",
+]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from tt_core.errors import UsageError
 
 
-def _positive(instance: object, attribute: attrs.Attribute[float], value: float) -> None:
+def _positive(instance: object, attribute: Any, value: float | int) -> None:
     if not value > 0:
         raise UsageError(f"Settings({attribute.name}={value!r}): a number above 0 is needed")
 

@@ -213,7 +213,7 @@ def _dataclass_functions(kind: type) -> tuple[Callable[..., Any], Callable[..., 
         return tuple(getattr(node, name) for name in present), present, present
 
     def join(present: Any, children: Any) -> Any:
-        made = object.__new__(kind)  # no __init__, no __post_init__: the fields are all there is
+        made: Any = object.__new__(kind)  # no __init__, no __post_init__: the fields are all there is
         for name, child in zip(present, children, strict=True):
             object.__setattr__(made, name, child)
         return made
@@ -227,7 +227,7 @@ def _mapping_functions(kind: type) -> tuple[Callable[..., Any], Callable[..., An
         return tuple(_item(node, key) for key in keys), keys, keys
 
     def join(keys: Any, children: Any) -> Any:
-        made = kind.__new__(kind)
+        made: Any = kind.__new__(kind)  # type: ignore[call-overload]  # a mapping class, whose __new__ takes nothing
         if isinstance(made, OrderedDict | dict):
             dict.__init__(made)
         else:

@@ -1,0 +1,70 @@
+"""The compiler that Dynamo calls for each graph: Inductor, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+
+class Graphs:
+    """Compiles graphs with Inductor while a build is open, and counts them; later graphs run as they are.
+
+    Dynamo remembers every compiler it ever met, so this holds nothing of a unit once the build is closed.
+    """
+
+    def __init__(self, patches: Mapping[str, Any], late: Callable[[], None]) -> None:
+        """See the class.
+
+        Args:
+            patches: Inductor's configuration, for these graphs only.
+            late: told about each graph that appears after the build was closed.
+        """
+        self.compiled = 0
+        self._patches = dict(patches)
+        self._late: Callable[[], None] | None = late
+        self._made: list[tuple[Any, Callable[..., Any]]] | None = []
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The compiled `graph`; what was compiled before for the same program is used again."""
+        if self._made is None:
+            if self._late is not None:
+                self._late()
+            return graph.forward
+        from torch._inductor.compile_fx import compile_fx
+
+        self.compiled += 1
+        identity = _identity(graph, inputs)
+        for known, made in self._made:
+            if identity is not None and known == identity:
+                return made
+        compiled: Callable[..., Any] = compile_fx(graph, list(inputs), config_patches=self._patches)
+        self._made.append((identity, compiled))
+        return compiled
+
+    def close_build(self) -> None:
+        """From now on nothing is compiled."""
+        self._made = None
+
+    def drop(self) -> None:
+        """Lets go of the unit's reporter."""
+        self._made, self._late = None, None
+
+
+def _identity(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """What two graphs must have in common to share a program; None: do not share.
+
+    Inference tensors make Dynamo trace a second time what compiles to the same program. With sizes that move, a
+    program also stands on guards that were written down while it was compiled: it is not shared.
+    """
+    if not all(isinstance(value, torch.Tensor) and _static(value) for value in inputs):
+        return None
+    held = [id(getattr(graph, str(node.target), None)) for node in graph.graph.nodes if node.op == "get_attr"]
+    calls = [id(module) for name, module in graph.named_modules() if name]
+    metas = [(tuple(t.shape), t.stride(), t.storage_offset(), t.dtype, t.device, t.requires_grad) for t in inputs]
+    return (graph.code, held, calls, metas)
+
+
+def _static(tensor: torch.Tensor) -> bool:
+    return all(type(size) is int for size in (*tensor.shape, *tensor.stride()))

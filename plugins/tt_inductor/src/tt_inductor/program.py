@@ -1,0 +1,182 @@
+"""An AOTInductor package, shared by twins: one file, one program, the weights of whichever unit it is loaded for."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from torch import nn
+
+import tt_core as tt
+from tt_inductor.inputs import ALIGNMENT
+
+PREFIX = "unit."  # `Flat.module` holds the unit under this name
+_RUNNERS = 4  # calls that may run at once; they share the weights
+
+
+@attrs.frozen(kw_only=True)
+class Constant:
+    """What a program assumes of one of its weights."""
+
+    name: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor) -> Constant:
+        """What `tensor` is."""
+        return cls(name=name, shape=tuple(tensor.shape), stride=tuple(tensor.stride()), dtype=str(tensor.dtype))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Package:
+    """A compiled program on disk.
+
+    Attributes:
+        path: the file; its folder is deleted with the last user.
+        device: where it runs.
+        constants: the weights it is loaded with; empty where they are baked in.
+        ties: which names of the unit's tensors are one tensor.
+        fingerprint: of the exported graph: equal for twins.
+    """
+
+    path: Path
+    device: torch.device
+    constants: tuple[Constant, ...]
+    ties: tuple[tuple[str, ...], ...]
+    fingerprint: str
+
+    def load(self, module: nn.Module) -> Loaded:
+        """Loads the program for the weights of `module`, which are used where they are.
+
+        Raises:
+            BuildRefusedError: a weight is missing or differs in size, strides, dtype or alignment; loading such a
+                program would give wrong results without an error.
+        """
+        tensors = tensors_of(module)
+        if ties_of(tensors) != self.ties:
+            raise tt.BuildRefusedError("other weights are tied than in the program's first unit")
+        bound = {constant.name: _fitting(constant, tensors, self.device) for constant in self.constants}
+        loader = _loader(self.path, self.device)
+        if bound:
+            loader.load_constants(bound, False, True, True)  # noqa: FBT003  positional in C++: active, all, ours to keep
+        return Loaded(run=loader.run, weights=bound)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Loaded:
+    """A program in memory. `weights` are read at every call: they live as long as it does."""
+
+    run: Any
+    weights: Mapping[str, torch.Tensor]
+
+
+def compiled(program: torch.export.ExportedProgram, device: torch.device, *, baked: bool, patches: Mapping[str, Any]) -> Path:
+    """Compiles an exported program into a package in a private folder; `forget` deletes it.
+
+    Args:
+        program: takes and returns flat tensors.
+        device: where its tensors are.
+        baked: keep the weights in the package.
+        patches: Inductor's configuration for it.
+    """
+    import torch._inductor
+
+    path = private() / "package.pt2"
+    config = {
+        **patches,
+        "aot_inductor.package_constants_in_so": baked,
+        "always_keep_tensor_constants": True,  # else small weights are written into the code, and twins get them
+    }
+    torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=config)
+    return path
+
+
+def private() -> Path:
+    """A new folder that only this user can read."""
+    return Path(tempfile.mkdtemp(prefix="tt_inductor_"))
+
+
+def owned(package: Package) -> Package:
+    """`package`, whose folder goes when it does, at the latest with the process."""
+    weakref.finalize(package, shutil.rmtree, package.path.parent, ignore_errors=True)
+    return package
+
+
+def constants_of(path: Path, device: torch.device, module: nn.Module) -> tuple[Constant, ...]:
+    """The weights that a package must be loaded with, as they are in `module`."""
+    tensors = tensors_of(module)
+    found = []
+    for name in sorted(asked_of(path, device)):
+        tensor = tensors.get(name.removeprefix(PREFIX))
+        if tensor is None:
+            raise tt.BuildRefusedError(f"the program reads {name!r}, which is neither a parameter nor a buffer")
+        found.append(Constant.of(name, tensor))
+    return tuple(found)
+
+
+def asked_of(path: Path, device: torch.device) -> tuple[str, ...]:
+    """The names of the weights that a package has to be given."""
+    return tuple(_loader(path, device).get_constant_fqns())
+
+
+def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers, also non-persistent ones, under all their names."""
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return {name: tensor.detach() for name, tensor in named}
+
+
+def ties_of(tensors: Mapping[str, torch.Tensor]) -> tuple[tuple[str, ...], ...]:
+    """Groups of names whose tensors are in one memory."""
+    groups: dict[tuple[int, str], list[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.numel():
+            groups.setdefault((tensor.data_ptr(), str(tensor.device)), []).append(name)
+    return tuple(sorted(tuple(group) for group in groups.values() if len(group) > 1))
+
+
+def fingerprint_of(program: torch.export.ExportedProgram) -> str:
+    """Equal for programs that differ in their weights' values only.
+
+    Names, sizes, strides and dtypes of all inputs and weights, every operation with its constants, and the sizes that
+    the trace assumed.
+    """
+    nodes = program.graph.nodes
+    metas = [_meta(node.meta.get("val")) for node in nodes if node.op in {"placeholder", "output"}]
+    specs = [str(spec) for spec in (*program.graph_signature.input_specs, *program.graph_signature.output_specs)]
+    ranges = sorted((str(symbol), str(bounds)) for symbol, bounds in program.range_constraints.items())
+    parts = (program.graph_module.code, metas, specs, ranges, getattr(program, "_guards_code", None))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (str(value.dtype), str(value.device), str(tuple(value.shape)), str(value.stride()))
+    return repr(value)
+
+
+def _fitting(constant: Constant, tensors: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
+    tensor = tensors.get(constant.name.removeprefix(PREFIX))
+    if tensor is None:
+        raise tt.BuildRefusedError(f"the unit has no {constant.name.removeprefix(PREFIX)!r}")
+    if Constant.of(constant.name, tensor) != constant or tensor.device.type != device.type:
+        what = constant.name.removeprefix(PREFIX)
+        raise tt.BuildRefusedError(f"{what!r} differs in size, strides, dtype or device from the program's first unit")
+    if tensor.data_ptr() & (ALIGNMENT - 1):
+        raise tt.BuildRefusedError(f"{constant.name.removeprefix(PREFIX)!r} does not begin at an aligned address")
+    return tensor
+
+
+def _loader(path: Path, device: torch.device) -> Any:
+    from torch._C._aoti import AOTIModelPackageLoader
+
+    index = -1 if device.type == "cpu" else device.index or 0  # an index is an error on CPU
+    return AOTIModelPackageLoader(str(path), "model", False, _RUNNERS, index)  # noqa: FBT003  positional in C++

@@ -1,0 +1,204 @@
+"""Running compiled models: requests, the memory that they see, and the choice of a program by sizes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tt_openvino.convert import Compiled
+from tt_openvino.ports import SHARED, shared
+
+Tensors = Sequence[torch.Tensor]
+Sizes = tuple[tuple[int, ...], ...]
+
+_PLANS = 1024
+"""Combinations of sizes that are remembered."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """How one combination of input sizes is run.
+
+    Attributes:
+        program: the compiled program that is right for them.
+        requests: idle requests of that program.
+        inputs: per input its port, sizes, type, and whether it is small enough to be copied.
+        outputs: the same per result; the port is the position.
+        limits: what int64 inputs may hold.
+    """
+
+    program: Compiled
+    requests: deque[Request]
+    inputs: tuple[tuple[int, tuple[int, ...], torch.dtype, bool], ...]
+    outputs: tuple[tuple[int, tuple[int, ...], torch.dtype, bool], ...]
+    limits: tuple[tuple[int, int, int], ...]
+
+    def admits(self, inputs: Tensors) -> bool:
+        """Whether int64 inputs hold what 32 bits and the unit's tables can."""
+        for index, low, high in self.limits:
+            least, most = torch.aminmax(inputs[index])
+            if int(least) < low or int(most) >= high:
+                return False
+        return True
+
+    def run(self, inputs: Tensors) -> list[torch.Tensor]:
+        """Runs the program on a request of its own; the results are the caller's.
+
+        A request whose run raises is dropped, since it may still point at the caller's memory.
+        """
+        try:
+            request = self.requests.pop()
+        except IndexError:
+            request = Request(self.program.new_request())
+        results = request.run(self, inputs)
+        self.requests.append(request)
+        return results
+
+
+class Request:
+    """An infer request and the memory that its ports point at.
+
+    Small tensors are copied through buffers that stay bound. Large ones are bound for one run by their address; after it
+    the port points at a placeholder of this request again, so that no port ever points at memory that may be freed.
+    Placeholders are never written, and so take address space only.
+    """
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self._infer = request.infer
+        self._plan: Plan | None = None
+        self._held: list[tuple[torch.Tensor, Any]] = []
+        self._outs: list[torch.Tensor] = []
+        self._copied_in: list[tuple[torch.Tensor, int]] = []
+        self._shared_in: list[tuple[int, int, Any]] = []
+        self._copied_out: list[tuple[torch.Tensor, int]] = []
+        self._shared_out: list[tuple[int, tuple[int, ...], torch.dtype, Any]] = []
+
+    def run(self, plan: Plan, inputs: Tensors) -> list[torch.Tensor]:
+        """One inference; `inputs` are CPU tensors of the plan's sizes and types, of any strides."""
+        if self._plan is not plan:
+            self._bind(plan)
+        for buffer, index in self._copied_in:
+            buffer.copy_(inputs[index])
+        if not self._shared_in and not self._shared_out:
+            self._infer(share_outputs=True)
+            return [buffer.clone() for buffer, _ in self._copied_out]
+        return self._run_shared(inputs)
+
+    def _run_shared(self, inputs: Tensors) -> list[torch.Tensor]:
+        request = self._request
+        alive = []  # what ports point at must outlive the inference
+        for index, port, _ in self._shared_in:
+            dense = inputs[index].contiguous()
+            alive.append(dense)
+            request.set_input_tensor(port, shared(dense))
+        results: dict[int, torch.Tensor] = {}
+        for port, sizes, dtype, _ in self._shared_out:
+            results[port] = torch.empty(sizes, dtype=dtype)
+            request.set_output_tensor(port, shared(results[port]))
+        self._infer(share_outputs=True)
+        for _, port, parked in self._shared_in:
+            request.set_input_tensor(port, parked)
+        for port, _, _, parked in self._shared_out:
+            request.set_output_tensor(port, parked)
+        del alive
+        for buffer, port in self._copied_out:
+            results[port] = buffer.clone()
+        return [results[port] for port in range(len(results))]
+
+    def _bind(self, plan: Plan) -> None:
+        """Gives every port memory of the plan's sizes."""
+        self._plan = None
+        held: list[tuple[torch.Tensor, Any]] = []
+        self._copied_in, self._shared_in, self._copied_out, self._shared_out = [], [], [], []
+        for index, (port, sizes, dtype, small) in enumerate(plan.inputs):
+            buffer, view = _memory(sizes, dtype, held)
+            self._request.set_input_tensor(port, view)
+            if small:
+                self._copied_in.append((buffer, index))
+            else:
+                self._shared_in.append((index, port, view))
+        for port, sizes, dtype, small in plan.outputs:
+            buffer, view = _memory(sizes, dtype, held)
+            self._request.set_output_tensor(port, view)
+            if small:
+                self._copied_out.append((buffer, port))
+            else:
+                self._shared_out.append((port, sizes, dtype, view))
+        self._held = held  # the former plan's memory goes only now that no port points at it
+        self._plan = plan
+
+
+def _memory(
+    sizes: tuple[int, ...], dtype: torch.dtype, held: list[tuple[torch.Tensor, Any]]
+) -> tuple[torch.Tensor, Any]:
+    with torch.inference_mode(False):
+        buffer = torch.empty(sizes, dtype=dtype)
+    view = shared(buffer)
+    held.append((buffer, view))
+    return buffer, view
+
+
+class Runner:
+    """Chooses a program by the sizes of the inputs, and runs it.
+
+    Args:
+        programs: compiled programs, the first that fits is taken.
+        dtypes: of the inputs.
+    """
+
+    def __init__(self, programs: Sequence[Compiled], dtypes: Sequence[torch.dtype]) -> None:
+        self._programs = [(program, deque[Request]()) for program in programs]
+        self._dtypes = tuple(dtypes)
+        self._plans: dict[Sizes, Plan | None] = {}
+        self.get = self._plans.get
+
+    def find(self, sizes: Sizes) -> Plan | None:
+        """The plan for these sizes; None: no program is right for them."""
+        if sizes not in self._plans:
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            self._plans[sizes] = self._planned(sizes)
+        return self._plans.get(sizes)
+
+    def _planned(self, sizes: Sizes) -> Plan | None:
+        for program, requests in self._programs:
+            if program.fits(sizes):
+                return _plan(program, requests, sizes, self._dtypes)
+        return None
+
+    def close(self) -> None:
+        """Gives requests and compiled models back; sizes met later find no program."""
+        self._plans.clear()
+        for _, requests in self._programs:
+            requests.clear()
+        self._programs.clear()
+
+
+def _plan(program: Compiled, requests: deque[Request], sizes: Sizes, dtypes: tuple[torch.dtype, ...]) -> Plan:
+    results = program.result_sizes(sizes)
+    numbers = [(i, limit.low, limit.high) for i, limit in program.limits.items() if 0 not in sizes[i]]
+    return Plan(
+        program=program,
+        requests=requests,
+        inputs=tuple(
+            (port, tuple(size), dtype, _small(size, dtype))
+            for port, size, dtype in zip(program.ports, sizes, dtypes, strict=True)
+        ),
+        outputs=tuple(
+            (port, tuple(size), dtype, _small(size, dtype))
+            for port, (size, dtype) in enumerate(zip(results, program.dtypes, strict=True))
+        ),
+        limits=tuple(numbers),
+    )
+
+
+def _small(sizes: Sequence[int], dtype: torch.dtype) -> bool:
+    count = dtype.itemsize
+    for size in sizes:
+        count *= size
+    return count < SHARED

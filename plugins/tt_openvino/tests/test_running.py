@@ -1,0 +1,129 @@
+"""Running: results are the caller's, memory outlives its use, threads do not meet, closing gives everything back."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tt_core as tt
+
+
+@pytest.mark.parametrize("rows", [4, 300])
+def test_results_are_kept(made: Any, close: Any, rows: int) -> None:
+    """A result stays what it was over 1,000 later calls, copied and shared tensors alike."""
+    unit = made(nn.Linear(32, 64), tt.Call(torch.randn(rows, 32)))
+    built = unit.build()
+    x = torch.randn(rows, 32)
+    kept, expected = built.call(x), unit.eager(x)
+    for _ in range(1000):
+        built.call(torch.randn(rows, 32))
+    close(kept, expected)
+
+
+@pytest.mark.parametrize("rows", [4, 300])
+def test_threads(made: Any, close: Any, rows: int) -> None:
+    """Eight threads on one unit each get their own answers."""
+    unit = made(nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)), tt.Call(torch.randn(rows, 32)))
+    built = unit.build()
+    inputs = [torch.randn(rows, 32) for _ in range(160)]
+    expected = [unit.eager(x) for x in inputs]
+    with ThreadPoolExecutor(8) as pool:
+        actual = list(pool.map(built.call, inputs))
+    for a, e in zip(actual, expected, strict=True):
+        close(a, e)
+
+
+def test_freed_inputs(made: Any, close: Any) -> None:
+    """No request points at freed memory: inputs and results go away between calls of changing sizes."""
+    unit = made(nn.Linear(64, 64), *(tt.Call(torch.randn(n, 64)) for n in (2000, 2)))
+    built = unit.build()
+    for n in (1999, 3, 1500, 2, 2000, 130) * 4:
+        x = torch.randn(n, 64)
+        close(built.call(x), unit.eager(x))
+        del x
+    gc.collect()
+
+
+def test_after_an_error(made: Any, close: Any) -> None:
+    """A call that fails leaves nothing behind for the next one."""
+    unit = made(nn.Linear(64, 64), tt.Call(torch.randn(300, 64)))
+    built = unit.build()
+    with pytest.raises(TypeError):
+        built.call(torch.randn(300, 64, device="meta"))
+    x = torch.randn(300, 64)
+    close(built.call(x), unit.eager(x))
+
+
+def test_inference_mode_and_gradients(made: Any, close: Any) -> None:
+    """Calls under inference mode and inputs that require gradients (under no_grad) are served."""
+    unit = made(nn.Linear(64, 64), tt.Call(torch.randn(300, 64)))
+    built = unit.build()
+    x = torch.randn(300, 64)
+    with torch.inference_mode():
+        close(built.call(x), unit.eager(x).clone())
+    with torch.no_grad():
+        close(built.call(x.clone().requires_grad_()), unit.eager(x))
+    close(built.call(x), unit.eager(x))
+
+
+def test_closed(made: Any, close: Any) -> None:
+    """A closed built runs the original."""
+    unit = made(nn.Linear(4, 4), tt.Call(torch.randn(3, 4)))
+    built = unit.build()
+    built.close()
+    x = torch.randn(3, 4)
+    assert torch.equal(built.call(x), unit.eager(x))
+
+
+def test_claims(made: Any) -> None:
+    """A built says that its weights are values, that it is not fork safe, and what it holds."""
+    unit = made(nn.Linear(100, 50), tt.Call(torch.randn(3, 100)))
+    built = unit.build()
+    assert built.weights is tt.Weights.VALUES
+    assert not built.fork_safe
+    assert built.concurrent
+    assert built.bytes_held == 4 * (100 * 50 + 50)
+    assert built.covers == tt.Shapes(leaves=((3, 100),))
+    assert built.notes[0].endswith("on CPU in f32")
+
+
+def test_throughput(made: Any, close: Any) -> None:
+    """The throughput hint is passed on, and answers stay right from several threads."""
+    unit = made(nn.Linear(32, 32), tt.Call(torch.randn(8, 32)))
+    built = unit.build(performance_hint="THROUGHPUT")
+    inputs = [torch.randn(8, 32) for _ in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        for x, actual in zip(inputs, pool.map(built.call, inputs), strict=True):
+            close(actual, unit.eager(x))
+
+
+def test_the_module_is_let_alone(made: Any) -> None:
+    """Building changes neither flags, state, hooks nor forward of the module, nor torch's settings."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
+    unit = made(module, tt.Call(torch.randn(3, 4)))
+    module[2].train()
+    module[2].eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    flags, threads, rng = [m.training for m in module.modules()], torch.get_num_threads(), torch.get_rng_state()
+    unit.build().call(torch.zeros(3, 4))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert [m.training for m in module.modules()] == flags
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), rng)
+    assert "forward" not in vars(module)
+
+
+def test_a_patched_forward(made: Any, close: Any) -> None:
+    """The original forward is what is exported, whatever the instance's `forward` is by then."""
+    module = nn.Linear(4, 4)
+    unit = made(module, tt.Call(torch.randn(3, 4)))
+    x = torch.randn(3, 4)
+    expected = unit.eager(x)
+    module.__dict__["forward"] = lambda x: x * 0
+    close(unit.build().call(x), expected)
+    assert torch.equal(module(x), x * 0)

@@ -1,0 +1,266 @@
+"""The calls of tt_core: arguments are checked, a session is made and run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tt_core import clock, install, report, samples, session, state, survey
+from tt_core.arguments import as_patterns, as_tolerance, check_depths, check_numbers, device_of
+from tt_core.errors import UsageError
+from tt_core.plugins import Plugins
+from tt_core.result import AutoTuneResult, Listener
+from tt_core.session import Options, Run
+from tt_core.settings import Settings
+from tt_core.strategy import Strategy, assemble, default_strategy
+from tt_core.values import Candidate, Cut, Tolerance
+
+Check = Callable[[Any, Any], Any]
+
+
+def auto_tune(
+    obj: Any,
+    dataset: Any,
+    *,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    strategies: Mapping[str, Strategy] | None = None,
+    inference_function: Callable[[Any, Any], Any] | None = None,
+    min_depth: int = 0,
+    max_depth: int = 2,
+    tie_tolerance: float = 0.02,
+    time_budget: float | None = None,
+    tolerance: Tolerance | float | None = None,
+    check: Check | None = None,
+    select: Sequence[str] | None = None,
+    skip: Sequence[str] | None = None,
+    backends: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    max_samples: int = 32,
+    dry_run: bool = False,
+    progress: bool | Listener | None = None,
+    settings: Settings | None = None,
+) -> AutoTuneResult:
+    """Makes an object's inference as fast as the installed backends can, keeps its results, and says what it did.
+
+    Every installed backend is tried at every depth from `min_depth` to `max_depth`, each result compared with the
+    original's, each cut raced end to end against the untuned object. The fastest correct cut is installed in place.
+    When nothing is faster the object is untouched.
+
+    Args:
+        obj: an `nn.Module`, or any object that holds some (a pipeline).
+        dataset: a Tensor, Mapping or `tt.Call` is one sample; a list, Dataset, DataLoader or iterator holds many. A
+            tuple sample is positional arguments, a Mapping keyword arguments, `tt.Call(*args, **kwargs)` both.
+        device: the tuning device; only checked, nothing is moved. None: where the object is.
+        strategy: which candidates are tried; None: `default_strategy(device)`, fresh for each call key of each unit.
+        strategies: strategies by pattern of a unit's path or class name, before `strategy`.
+        inference_function: `inference_function(obj, sample)` runs one sample; None: the object is called.
+        min_depth: the shallowest depth to try; 0 is the whole object.
+        max_depth: the deepest depth to try.
+        tie_tolerance: a difference in time of this share or less is none.
+        time_budget: seconds after which no new depth is started; the depth in progress finishes.
+        tolerance: loosens or tightens the check; a number is a limit on the relative L2 distance to eager.
+        check: `check(expected, actual)` on the results of one pass, a list with one entry per sample; returning False
+            or a sentence, or raising, is a veto.
+        select: patterns of paths or class names of the units to tune; None: all.
+        skip: patterns of units that stay eager.
+        backends: names of backends to try; None: every one that keeps results.
+        exclude: names of backends to leave out.
+        max_samples: samples kept of the dataset.
+        dry_run: only shows how many modules every depth would wrap; nothing is built or changed.
+        progress: True shows progress on the terminal, a callable receives `tt.Progress` events, None: on a terminal.
+        settings: rarer options.
+
+    Returns:
+        What was found; `result.model is obj`. `print(result)` shows the table.
+
+    Raises:
+        UsageError: an argument that cannot be used, before any work.
+        KindError: an object or a sample of a kind that cannot be tuned.
+        UnknownBackendError: an unknown backend name; the known ones are listed.
+        SampleError: the object cannot run one of the samples.
+        BusyError: another thread is tuning the object.
+    """
+    check_depths(min_depth, max_depth)
+    check_numbers(tie_tolerance, time_budget, max_samples)
+    where = device_of(obj, device)
+    options = Options(
+        device=where,
+        strategy=strategy,
+        strategies=dict(strategies or {}),
+        min_depth=min_depth,
+        max_depth=max_depth,
+        tie_tolerance=tie_tolerance,
+        time_budget=time_budget,
+        tolerance=as_tolerance(tolerance),
+        check=check,
+        select=as_patterns("select", select),
+        skip=as_patterns("skip", skip) or (),
+        dry_run=dry_run,
+        settings=settings or Settings(),
+    )
+    with _run(obj, dataset, options, inference_function, max_samples, backends, exclude, progress) as run:
+        return session.auto_tune(run)
+
+
+def tune(
+    obj: Any,
+    dataset: Any,
+    *,
+    units: int | Cut | Sequence[str] = 0,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    strategies: Mapping[str, Strategy] | None = None,
+    inference_function: Callable[[Any, Any], Any] | None = None,
+    tie_tolerance: float = 0.02,
+    tolerance: Tolerance | float | None = None,
+    check: Check | None = None,
+    select: Sequence[str] | None = None,
+    skip: Sequence[str] | None = None,
+    backends: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    max_samples: int = 32,
+    progress: bool | Listener | None = None,
+    settings: Settings | None = None,
+) -> AutoTuneResult:
+    """Tunes given units of an object in place, without a search over depths.
+
+    Args:
+        obj: as in `auto_tune`; so are all arguments that are not named here.
+        dataset: as in `auto_tune`.
+        units: a depth, a `Cut` of `tt.inspect(obj, dataset)`, or paths of modules; 0 is the whole object.
+        strategy: `OneBackendStrategy(b)` installs b wherever it is correct, also where it is not faster.
+
+    Returns:
+        What was found. Units where no candidate was chosen keep their original forward.
+
+    Raises:
+        UsageError, KindError, UnknownBackendError, SampleError, BusyError: as `auto_tune`.
+    """
+    check_numbers(tie_tolerance, None, max_samples)
+    if isinstance(units, int) and units < 0:
+        raise UsageError(f"units={units}: a depth is 0 (the whole object) or more")
+    options = Options(
+        device=device_of(obj, device),
+        strategy=strategy,
+        strategies=dict(strategies or {}),
+        tie_tolerance=tie_tolerance,
+        tolerance=as_tolerance(tolerance),
+        check=check,
+        select=as_patterns("select", select),
+        skip=as_patterns("skip", skip) or (),
+        settings=settings or Settings(),
+    )
+    with _run(obj, dataset, options, inference_function, max_samples, backends, exclude, progress) as run:
+        return session.tune(run, units)
+
+
+def inspect(
+    obj: Any,
+    dataset: Any,
+    *,
+    inference_function: Callable[[Any, Any], Any] | None = None,
+    max_samples: int = 32,
+) -> survey.Inspection:
+    """Which modules run, how often, how long, and with what calls. Leaves no trace on the object.
+
+    Args:
+        obj: as in `auto_tune`.
+        dataset: as in `auto_tune`; never consumed twice, never changed.
+        inference_function: `inference_function(obj, sample)` runs one sample; None: the object is called.
+        max_samples: samples kept of the dataset.
+
+    Returns:
+        The inspection: `print(inspection.describe())`, `inspection.cut(depth)`, `inspection.to_json()`.
+
+    Raises:
+        UsageError, KindError, SampleError: as `auto_tune`.
+    """
+    samples.refuse(obj)
+    feed = samples.read(dataset, obj, inference_function=inference_function, max_samples=max_samples)
+    timer = clock.WallTimer(device_of(obj, None))
+    with torch.no_grad(), state.kept(obj):
+        return survey.inspect(obj, feed, timer.now)
+
+
+def untune(obj: Any) -> tuple[str, ...]:
+    """Puts everything back, the very objects; returns the paths of the units that were tuned."""
+    return install.untune(obj)
+
+
+def stats(obj: Any, *, hits: bool | None = None) -> Mapping[str, install.UnitStats]:
+    """How often each tuned unit ran its built, and how often it fell back to its original forward, by kind.
+
+    Args:
+        obj: the tuned object.
+        hits: True starts counting hits from zero, False stops; None only reads. Falls are always counted.
+
+    Returns:
+        By unit path: `hits` (None while they are not counted) and `falls` by kind.
+    """
+    return install.stats(obj, hits=hits)
+
+
+def stale(obj: Any) -> tuple[str, ...]:
+    """Paths of tuned units whose weights no longer have the content that they were tuned with; reads all weights."""
+    return install.stale(obj)
+
+
+@contextlib.contextmanager
+def _run(
+    obj: Any,
+    dataset: Any,
+    options: Options,
+    inference_function: Callable[[Any, Any], Any] | None,
+    max_samples: int,
+    backends: Sequence[str] | None,
+    exclude: Sequence[str] | None,
+    progress: bool | Listener | None,
+) -> Iterator[Run]:
+    """Everything that a session needs, checked before any work; one tuning at a time in the process."""
+    plugins = Plugins.load(extra=options.settings.plugins)
+    default, offered = _offered(plugins, options, backends, exclude)
+    feed = samples.read(dataset, obj, inference_function=inference_function, max_samples=max_samples)
+    with clock.tuning(obj, *(found.module for found in state.find(obj))), report.listening(progress) as listener:
+        if not options.dry_run:
+            install.untune(obj)
+        yield Run(
+            obj=obj,
+            feed=feed,
+            options=options,
+            plugins=plugins,
+            timer=plugins.timer(options.device),
+            offered=offered,
+            default=default,
+            listeners=() if listener is None else (listener,),
+        )
+
+
+def _offered(
+    plugins: Plugins, options: Options, backends: Sequence[str] | None, exclude: Sequence[str] | None
+) -> tuple[Strategy, tuple[Candidate, ...]]:
+    """The default strategy, and every candidate that some strategy of the run may name.
+
+    Raises:
+        UnknownBackendError: a name that nobody declared.
+        UsageError: a strategy names a backend that does not run here.
+    """
+    default = default_strategy(options.device, backends=backends, exclude=exclude, plugins=plugins)
+    asked = [options.strategy, *options.strategies.values()]
+    named = [name for strategy in asked if strategy is not None for name in _named(strategy)]
+    for name in named:
+        plugins.named(name)
+    ready, refused = plugins.ready(options.device, only=backends, exclude=tuple(exclude or ()), lossy=named)
+    missing = {refusal.name: refusal for refusal in refused}
+    for name in named:
+        if name not in {backend.name for backend in ready}:
+            raise UsageError(f"backend {name!r} cannot be used: {missing[name].reason}. {missing[name].hint}".rstrip())
+    return default, assemble(ready)
+
+
+def _named(strategy: Strategy) -> list[str]:
+    """The backends that a strategy names, chains taken apart."""
+    return [part for name in strategy.names for part in name.split("+")]

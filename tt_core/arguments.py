@@ -1,0 +1,88 @@
+"""The arguments of the public calls, checked before any work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tt_core import samples, state
+from tt_core.errors import UsageError
+from tt_core.strategy import as_device
+from tt_core.values import Tolerance
+
+
+def check_depths(min_depth: int, max_depth: int) -> None:
+    """Depths are 0 or more, in order.
+
+    Raises:
+        UsageError: they are not.
+    """
+    if min_depth < 0:
+        raise UsageError(f"min_depth={min_depth}: a depth is 0 (the whole object) or more")
+    if min_depth > max_depth:
+        raise UsageError(f"min_depth={min_depth} is deeper than max_depth={max_depth}: swap them")
+
+
+def check_numbers(tie_tolerance: float, time_budget: float | None, max_samples: int) -> None:
+    """Tolerance, budget and number of samples make sense.
+
+    Raises:
+        UsageError: one does not.
+    """
+    if not 0 <= tie_tolerance < 1:
+        raise UsageError(f"tie_tolerance={tie_tolerance}: a share from 0 to below 1 is needed, such as 0.02")
+    if time_budget is not None and not 0 < time_budget < math.inf:
+        raise UsageError(f"time_budget={time_budget}: seconds above 0 are needed; leave it out for no limit")
+    if max_samples < 1:
+        raise UsageError(f"max_samples={max_samples}: at least one sample is needed")
+
+
+def as_tolerance(given: Tolerance | float | None) -> Tolerance:
+    """The caller's tolerance: a value, a number (limit on the relative L2 distance), or the default.
+
+    Raises:
+        UsageError: a number that is not above 0.
+    """
+    if given is None or isinstance(given, Tolerance):
+        return given or Tolerance()
+    if not given > 0:
+        raise UsageError(f"tolerance={given!r}: a number above 0 (relative L2 distance to eager) or tt.Tolerance(...)")
+    return Tolerance(relative=float(given))
+
+
+def as_patterns(name: str, given: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Patterns of paths or class names; one string is one pattern.
+
+    Raises:
+        UsageError: something else than strings.
+    """
+    if given is None:
+        return None
+    listed = (given,) if isinstance(given, str) else tuple(given)
+    wrong = [one for one in listed if not isinstance(one, str)]
+    if wrong:
+        raise UsageError(f"{name}={wrong[0]!r}: patterns of paths or class names are needed, such as 'encoder.*'")
+    return listed
+
+
+def device_of(obj: Any, given: torch.device | str | None) -> torch.device:
+    """Where the object's parameters and buffers are.
+
+    Raises:
+        UsageError: several devices, or another one than `given`.
+    """
+    samples.refuse(obj)
+    modules = [found.module for found in state.find(obj)]
+    tensors = [t for m in modules for t in (*m.parameters(recurse=False), *m.buffers(recurse=False))]
+    devices = sorted({tensor.device for tensor in tensors}, key=str)
+    if len(devices) > 1:
+        names = ", ".join(map(str, devices))
+        raise UsageError(f"the object is on several devices ({names}): move it to one with .to(device), or tune a part")
+    wanted = None if given is None else as_device(given)
+    here = devices[0] if devices else wanted or torch.device("cpu")
+    if wanted is not None and (wanted.type != here.type or wanted.index not in {None, here.index}):
+        raise UsageError(f"device={str(wanted)!r}, but the object is on {here}: call obj.to({str(wanted)!r}) first")
+    return here

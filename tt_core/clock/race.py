@@ -1,0 +1,136 @@
+"""The race between candidates for one unit."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from tt_core.clock.block import discarded_calls, entered, in_time, stamped, timed_calls
+from tt_core.clock.lane import Block, Lane, Warm
+from tt_core.clock.memory import watch
+from tt_core.clock.rounds import results, run
+from tt_core.clock.rules import UNIT, Rules
+from tt_core.clock.runner import Runner
+from tt_core.contain import Caught
+from tt_core.hookspecs import Timer
+from tt_core.values import Call, Timing
+
+CPU = torch.device("cpu")
+
+
+def race(
+    timer: Timer,
+    runners: Sequence[Runner],
+    calls: Callable[[], Sequence[Call]],
+    rules: Rules = UNIT,
+    *,
+    fresh: bool = False,
+    device: torch.device = CPU,
+    items: int | None = None,
+) -> tuple[Timing | Caught, ...]:
+    """Races runners on recorded calls, in blocks, in rounds of a freshly shuffled order.
+
+    Runs under the grad mode it is called in: callers want the mode that the unit will meet in service.
+
+    Args:
+        timer: stamps the calls.
+        runners: the baseline first; candidates after it. The baseline alone is timed for as long as the first look.
+        calls: the recorded calls, the same ones in the same order each time; each round is about one of them, the
+            heavier (`Call.weight`) the more often. Asked once, and all runners share what it gave.
+        rules: when to look and when to end.
+        fresh: the calls change their inputs or the module's state: `calls` is asked before every call for untouched
+            ones, and state is restored before every call.
+        device: where peak memory is read.
+        items: items per call, passed on to the timings.
+
+    Returns:
+        Per runner a `Timing`, or what it failed with: it raised, its stamps were no seconds, or one call took longer
+        than its whole race may. When the baseline fails, all have failed.
+    """
+    lanes = run(_UnitCourse(timer, calls, rules, fresh=fresh, device=device), runners, rules)
+    return results(lanes, rules, items)
+
+
+class _UnitCourse:
+    """Blocks of calls of one unit."""
+
+    def __init__(
+        self,
+        timer: Timer,
+        calls: Callable[[], Sequence[Call]],
+        rules: Rules,
+        *,
+        fresh: bool,
+        device: torch.device,
+    ) -> None:
+        self._timer = timer
+        self._calls = calls
+        self._samples = tuple(calls())
+        self._rules = rules
+        self._fresh = fresh
+        self._device = device
+        self._order = rotation([call.weight for call in self._samples])
+        self._turns: list[int] = []
+
+    def group(self, turn: int) -> int:
+        """The sample of a round."""
+        while len(self._turns) <= turn:
+            self._turns.append(next(self._order))
+        return self._turns[turn]
+
+    def warm(self, runner: Runner, limit_s: float) -> Warm:
+        """The very first call, then one of each sample (a built may prepare itself for each size)."""
+        peak = watch(self._device)
+        with entered(runner):
+            runner.restore()
+            (first_call_s,) = self._stamps(runner, 0, 1)
+            known = {}
+            for group in range(len(self._samples)):
+                known[group] = self._early(runner, group, 1, limit_s)[-1]
+                if known[group] > self._rules.cap_s:
+                    break
+        return Warm(first_call_s=first_call_s, known_s=known, bytes_peak=peak())
+
+    def block(self, lane: Lane, group: int, limit_s: float, *, pools: bool) -> Block:
+        """Discarded calls, then timed ones, of one sample."""
+        guess, timed = lane.guess_s(group), list[float]()
+        with entered(lane.runner):
+            early = self._early(lane.runner, group, discarded_calls(self._rules, guess, pools=pools), limit_s)
+            count = timed_calls(self._rules, min(guess, early[-1]))
+            while len(timed) < count:  # a few at a time: nobody can stop a call, but the next ones need not start
+                few = self._stamps(lane.runner, group, min(self._rules.least_calls, count - len(timed)))
+                in_time(few, limit_s)
+                timed += few
+        return Block(figure=statistics.median(timed), seconds=tuple(timed), spent_s=sum(early) + sum(timed))
+
+    def _early(self, runner: Runner, group: int, count: int, limit_s: float) -> list[float]:
+        """Calls that do not count; state is restored before them."""
+        if not self._fresh:
+            runner.restore()
+        stamps = self._stamps(runner, group, count)
+        if stamps[-1] > limit_s:
+            stamps += self._stamps(runner, group, 1)
+            in_time(stamps[-2:], limit_s)
+        return stamps
+
+    def _stamps(self, runner: Runner, group: int, count: int) -> list[float]:
+        if not self._fresh:
+            return stamped(self._timer, runner, [self._samples[group]] * count)
+        stamps = []
+        for _ in range(count):
+            call = self._calls()[group]
+            runner.restore()
+            stamps += stamped(self._timer, runner, [call])
+        return stamps
+
+
+def rotation(weights: Sequence[float]) -> Iterator[int]:
+    """Indices for ever, each as often as its weight says and spread as evenly as can be (smooth weighted round robin)."""
+    credit = [0.0] * len(weights)
+    while True:
+        credit = [have + weight for have, weight in zip(credit, weights, strict=True)]
+        chosen = max(range(len(credit)), key=credit.__getitem__)
+        credit[chosen] -= sum(weights)
+        yield chosen

@@ -1,0 +1,137 @@
+"""The fast test of a `Watch`: spelled out for a small module, C loops over lists for a large one.
+
+Either may say no where nothing of weight changed; `Watch.recheck` then looks closely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain, compress
+from operator import attrgetter, is_, itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch.nn.modules import module as nn_module
+
+from tt_core.guards.made import made
+
+if TYPE_CHECKING:
+    from tt_core.guards.weights import Item, Watch
+
+T = TypeVar("T")
+
+_SMALL_ITEMS = 24
+"""Up to so many items spelling them out is faster: measured on one Linear (5 items) and BERT layers (90)."""
+_version = attrgetter("_version")
+_forward = attrgetter("forward")
+_address = torch.Tensor.data_ptr
+
+
+def quick(watch: Watch) -> Callable[[], bool]:
+    """A fast test of `watch.difference() is None`; False may be a false alarm."""
+    small = len(watch.items) + len(watch.empty) + len(watch.prints) <= _SMALL_ITEMS
+    return _spelled(watch) if small else _mapped(watch)
+
+
+def _spelled(watch: Watch) -> Callable[[], bool]:
+    """One comparison after the other, as source text."""
+    held: dict[str, Any] = {"seen": watch.seen}
+    conditions = [f"{_read(item, held)} is {_hold('value', item.value, held)}" for item in watch.items]
+    conditions += [f"not {_read(item, held)}" for item in watch.empty]
+    conditions += [f"len({_hold('holder', holder, held)}) == {size}" for holder, size, _ in watch.sizes]
+    conditions += [f"{_hold('kind', kind, held)}.forward is {_hold('value', fw, held)}" for kind, fw in watch.classes]
+    tensors = [_hold("tensor", each.tensor, held) for each in watch.prints]
+    conditions += [f"{t}.data_ptr() == {each.address}" for t, each in zip(tensors, watch.prints, strict=True)]
+    for name, each in zip(tensors, watch.prints, strict=True):
+        conditions += [] if each.version is None else [f"{name}._version == {each.version}"]
+    if tensors:
+        held["learn"] = watch.learn
+        conditions.append(f"(seen({', '.join(tensors)}) or learn({', '.join(tensors)}))")
+    if watch.inner:
+        held["hooks"], held["pre_hooks"] = nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks
+        conditions += ["not hooks", "not pre_hooks"]
+    body = "\n        and ".join(conditions or ["True"])
+    return made("unchanged", f"def unchanged():\n    return (\n        {body}\n    )\n", held)
+
+
+def _read(item: Item, held: dict[str, Any]) -> str:
+    key = repr(item.name) if type(item.name) in (str, int) else _hold("key", item.name, held)
+    return f"{_hold('holder', item.holder, held)}[{key}]"
+
+
+def _hold(stem: str, value: Any, held: dict[str, Any]) -> str:
+    """One name an object: by identity, since the values may be tensors."""
+    for name, known in held.items():
+        if known is value and name.rstrip("0123456789") == stem:
+            return name
+    name = f"{stem}{len(held)}"
+    held[name] = value
+    return name
+
+
+def _mapped(watch: Watch) -> Callable[[], bool]:
+    """The same over lists: the interpreter's loop costs more than the comparisons.
+
+    A tensor is read anew each time. One that has the address, form and version of the one that stood there before has
+    its values too, since the storage is held and cannot have been replaced: its identity need not be asked.
+    """
+    printed = {id(each.item) for each in watch.prints}
+    flags = [item for item in watch.items if item.name == "training"]
+    rest = [item for item in watch.items if id(item) not in printed and item.name != "training"]
+    tensors = _rows([each.item for each in watch.prints])
+    prints = _like([each.item for each in watch.prints], watch.prints)
+    alike = not any(item.value for item in flags)
+    falsy = _rows([*watch.empty, *(flags if alike else [])])
+    by_equality = [item for item in rest if _equal_is_identical(item.value)]
+    by_identity = [item for item in rest if not _equal_is_identical(item.value)] + ([] if alike else flags)
+    equal, equal_values = _rows(by_equality), _like(by_equality, [item.value for item in by_equality])
+    same, same_values = _rows(by_identity), _like(by_identity, [item.value for item in by_identity])
+    holders, sizes = [each for each, _, _ in watch.sizes], [size for _, size, _ in watch.sizes]
+    kinds, forwards = [kind for kind, _ in watch.classes], [forward for _, forward in watch.classes]
+    addresses, versions = (
+        [each.address for each in prints],
+        [each.version for each in prints if each.version is not None],
+    )
+    versioned = [each.version is not None for each in prints]
+    every = all(versioned)
+    seen, learn = watch.seen, watch.learn
+    hooks, pre_hooks = nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks
+
+    def unchanged() -> bool:
+        now = [*chain.from_iterable(map(map, *tensors))]
+        return (
+            not (hooks or pre_hooks)
+            and [*map(_address, now)] == addresses
+            and [*map(_version, now if every else compress(now, versioned))] == versions
+            and [*map(len, holders)] == sizes
+            and not any(chain.from_iterable(map(map, *falsy)))
+            and [*chain.from_iterable(map(map, *equal))] == equal_values
+            and all(map(is_, chain.from_iterable(map(map, *same)), same_values))
+            and all(map(is_, map(_forward, kinds), forwards))
+            and (not now or seen(*now) or learn(*now))
+        )
+
+    return unchanged
+
+
+def _equal_is_identical(value: Any) -> bool:
+    """Whether `==` on this value says no more and no less than `is`, but faster in a list."""
+    return value is None or type(value).__eq__ is object.__eq__
+
+
+def _groups(items: Sequence[Item]) -> dict[Any, list[int]]:
+    groups: dict[Any, list[int]] = {}
+    for index, item in enumerate(items):
+        groups.setdefault(item.name, []).append(index)
+    return groups
+
+
+def _rows(items: Sequence[Item]) -> tuple[list[itemgetter[Any]], list[list[Any]]]:
+    """Items grouped by name, for one `itemgetter` over many dicts."""
+    groups = _groups(items)
+    return [itemgetter(name) for name in groups], [[items[i].holder for i in group] for group in groups.values()]
+
+
+def _like(items: Sequence[Item], values: Sequence[T]) -> list[T]:
+    """What belongs to `items`, in the order in which `_rows` reads them."""
+    return [values[i] for group in _groups(items).values() for i in group]

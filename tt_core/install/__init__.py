@@ -1,0 +1,11 @@
+"""The dispatcher on `module.forward`: the only room that changes the user's model."""
+
+from __future__ import annotations
+
+from tt_core.install.dispatcher import Dispatcher, dispatcher
+from tt_core.install.entry import Entry
+from tt_core.install.installed import Installed, install
+from tt_core.install.quiet import quiet_falls
+from tt_core.install.records import UnitStats, stale, stats, untune
+
+__all__ = ["Dispatcher", "Entry", "Installed", "UnitStats", "dispatcher", "install", "quiet_falls", "stale", "stats", "untune"]

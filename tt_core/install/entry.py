@@ -1,0 +1,144 @@
+"""What is installed on one unit for one call key, and the callable that serves it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tt_core import trees
+from tt_core.guards import Claim, Why, compile_guard
+from tt_core.guards.around import forks
+from tt_core.install.counts import Count
+from tt_core.values import Built, CallKey, Candidate, Facts, Shapes, Unit, frozen
+
+ERRORS_KEPT = 3
+"""A built that raised this often is taken out of service."""
+
+
+@frozen
+class Entry:
+    """One built on one unit.
+
+    Attributes:
+        unit: the unit.
+        key: the call key it was built for.
+        built: what serves the calls.
+        covers: the sizes it may serve; None: any under its key.
+        facts: what eager runs of the unit showed.
+        candidate: what `built` was built by.
+    """
+
+    unit: Unit
+    key: CallKey
+    built: Built
+    covers: Shapes | None
+    facts: Facts
+    candidate: Candidate
+
+    @property
+    def claim(self) -> Claim:
+        """What a guard holds the built to."""
+        return Claim(
+            key=self.key,
+            covers=self.covers,
+            weights=self.built.weights,
+            facts=self.facts,
+            needs_strides=self.built.needs_strides,
+            fork_safe=self.built.fork_safe,
+        )
+
+
+class Route:
+    """An entry in service: its guard, the callable that serves, its counts. `guard` and `serve` are swapped as it goes."""
+
+    __slots__ = ("_inner", "entry", "errors", "explain", "guard", "hits", "retired", "serve", "watch")
+
+    guard: Callable[..., bool]
+    serve: Callable[..., Any]
+    hits: Count | None
+
+    def __init__(self, entry: Entry) -> None:
+        compiled = compile_guard(entry.unit, entry.claim)
+        self.entry = entry
+        self.guard = compiled.accepts
+        self.watch = compiled.watch
+        self.explain: Callable[[tuple[Any, ...], dict[str, Any]], Why] = compiled.explain
+        self.errors = Count()
+        self.retired = False
+        self.hits = None
+        call = entry.built.call if entry.built.concurrent else _one_at_a_time(entry.built.call)
+        self._inner = call if entry.facts.aliases else self._first(call)
+        self.serve = self._inner
+
+    def retire(self) -> None:
+        """Serves nothing any more."""
+        self.guard = _refuse
+        self.retired = True
+
+    def count(self, on: bool) -> None:
+        """Starts to count hits from 0, or stops."""
+        self.hits = Count() if on else None
+        self._use(self._inner)
+
+    def _use(self, call: Callable[..., Any]) -> None:
+        self._inner = call
+        self.serve = call if self.hits is None else _counted(call, self.hits)
+
+    def _first(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Looks at the first result: a built that runs in inference mode must not hand inference tensors to others."""
+
+        def look(*args: Any, **kwargs: Any) -> Any:
+            result = call(*args, **kwargs)
+            if torch.is_inference_mode_enabled() or _has_inference((args, kwargs)):
+                return result
+            foreign = _has_inference(result)
+            self._use(_normal(call) if foreign else call)
+            return _cloned(result) if foreign else result
+
+        return look
+
+
+def _refuse(*_: Any, **__: Any) -> bool:
+    """The guard of a route out of service."""
+    return False
+
+
+def _one_at_a_time(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Serialises threads; a forked child starts with a free lock, whoever held it in the parent."""
+    held: list[Any] = [threading.RLock(), forks[0]]
+
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        if held[1] != forks[0]:
+            held[:] = [threading.RLock(), forks[0]]
+        with held[0]:
+            return call(*args, **kwargs)
+
+    return serve
+
+
+def _counted(call: Callable[..., Any], hits: Count) -> Callable[..., Any]:
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        hits.add()
+        return result
+
+    return serve
+
+
+def _normal(call: Callable[..., Any]) -> Callable[..., Any]:
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        return result if torch.is_inference_mode_enabled() else _cloned(result)
+
+    return serve
+
+
+def _has_inference(tree: Any) -> bool:
+    return any(tensor.is_inference() for tensor in trees.tensors(tree))
+
+
+def _cloned(tree: Any) -> Any:
+    return trees.mapped(lambda tensor: tensor.clone() if tensor.is_inference() else tensor, tree)

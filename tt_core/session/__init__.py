@@ -1,0 +1,164 @@
+"""One tuning run: inspect, then for each cut record, tune, switch on and race; select one, and leave the rest as it was."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tt_core import cuts, state, survey
+from tt_core.environment import environment
+from tt_core.result import AutoTuneResult
+from tt_core.session.depths import Measured, Untuned, race_depth, race_final, tune_cut
+from tt_core.session.finish import Selected, by_race, by_units, select
+from tt_core.session.run import Options, Run
+from tt_core.session.units import Tuned
+from tt_core.values import Cut, DepthResult, Plan, Unit
+
+__all__ = ["Options", "Run", "auto_tune", "tune"]
+
+
+def auto_tune(run: Run) -> AutoTuneResult:
+    """Tries each distinct cut from `min_depth` to `max_depth`; installs the shallowest of the fastest, or nothing."""
+    with _guarded(run) as (snapshot, inspection):
+        options = run.options
+        planned = cuts.cuts(inspection, options.min_depth, options.max_depth)
+        if options.dry_run:
+            return _planned(run, planned, inspection)
+        untuned = Untuned()
+        measured = _each_cut(run, planned, inspection, untuned, snapshot)
+        measured = race_final(run, measured, untuned, snapshot)
+        selected = select(run, measured, by_race(run, untuned), snapshot)
+        return _result(run, selected, untuned, inspection)
+
+
+def tune(run: Run, units: int | Cut | Sequence[str]) -> AutoTuneResult:
+    """Tunes one given cut and installs what its units' strategies chose."""
+    with _guarded(run) as (snapshot, inspection):
+        cut = _given_cut(inspection, units)
+        untuned = Untuned()
+        measured = [tune_cut(run, cut, _units(inspection), {}, snapshot)]
+        if measured[0].cutting is not None:
+            measured = race_depth(run, measured, 0, untuned, snapshot)
+        must_win = (run.options.strategy or run.default).must_win
+        selected = select(run, measured, by_units(run, must_win=must_win), snapshot)
+        return _result(run, selected, untuned, inspection)
+
+
+@contextlib.contextmanager
+def _guarded(run: Run) -> Iterator[tuple[state.Snapshot, survey.Inspection]]:
+    """The object's state is kept; whatever is not installed in the end is closed, and all of it when the run breaks off."""
+    run.began = run.timer.now()
+    with torch.no_grad(), state.kept(run.obj) as snapshot:
+        installed: list[Any] = []
+        try:
+            run.tell("inspect")
+            inspection = survey.inspect(run.obj, run.feed, run.timer.now, within=snapshot)
+            run.feed_writes = bool(inspection.changed)
+            yield snapshot, inspection
+        except BaseException as error:
+            for each in run.switched:
+                each.off()
+            run.close_all_but(installed)
+            error.result = _broken_off(run)  # type: ignore[attr-defined]  # documented: the exception carries .result
+            raise
+    run.tell("done")
+
+
+def _each_cut(
+    run: Run, planned: Sequence[Cut], inspection: survey.Inspection, untuned: Untuned, snapshot: state.Snapshot
+) -> list[Measured]:
+    units = _units(inspection)
+    memo: dict[str, Tuned] = {}
+    measured: list[Measured] = []
+    budget = run.options.time_budget
+    for cut in planned:
+        if budget is not None and run.elapsed_s >= budget:
+            late = DepthResult(cut=cut, wrapped=len(cut.units), error="time budget used up")
+            measured.append(Measured(result=late))
+            continue
+        measured.append(tune_cut(run, cut, units, memo, snapshot))
+        if measured[-1].cutting is not None:
+            measured = race_depth(run, measured, len(measured) - 1, untuned, snapshot)
+    return measured
+
+
+def _units(inspection: survey.Inspection) -> Mapping[str, Unit]:
+    return {unit.path: unit for unit in inspection.units()}
+
+
+def _given_cut(inspection: survey.Inspection, units: int | Cut | Sequence[str]) -> Cut:
+    if isinstance(units, Cut):
+        return units
+    if isinstance(units, int):
+        return cuts.cut_at(inspection, units)
+    return cuts.cut_of(inspection, units)
+
+
+def _planned(run: Run, planned: Sequence[Cut], inspection: survey.Inspection) -> AutoTuneResult:
+    depths = tuple(DepthResult(cut=cut, wrapped=len(cut.units)) for cut in planned)
+    return AutoTuneResult(
+        model=run.obj,
+        headline="dry run: nothing was built or changed",
+        depths=depths,
+        refused=run.default.refused,
+        seconds=run.elapsed_s,
+        notes=(*run.feed.notes, *run.notes),
+        units=_kinds(inspection),
+        environment=environment(run.options.device),
+        dry_run=True,
+    )
+
+
+def _kinds(inspection: survey.Inspection) -> dict[str, str]:
+    return {seen.path: seen.kind for seen in inspection.modules}
+
+
+def _result(run: Run, selected: Selected, untuned: Untuned, inspection: survey.Inspection) -> AutoTuneResult:
+    depths = tuple(one.result for one in selected.measured)
+    chosen = None if selected.index is None else depths[selected.index]
+    facts = environment(run.options.device)
+    plan = None if chosen is None else Plan(cut=chosen.cut, choices=chosen.choices, environment=facts)
+    kept = [] if selected.index is None else _builts(selected.measured[selected.index])
+    run.close_all_but(kept)
+    return AutoTuneResult(
+        model=run.obj,
+        headline=_headline(selected, chosen),
+        untuned=None if untuned.latest is None else untuned.latest.timing,
+        untuned_sample_s=untuned.sample_s,
+        depths=depths,
+        selected=chosen,
+        plan=plan,
+        trials=tuple(run.trials),
+        refused=run.default.refused,
+        seconds=run.elapsed_s,
+        notes=(*run.feed.notes, *run.notes),
+        units=_kinds(inspection),
+        environment=facts,
+    )
+
+
+def _builts(measured: Measured) -> list[Any]:
+    assert measured.cutting is not None
+    return [entry.built for entry in measured.cutting.installed.entries]
+
+
+def _headline(selected: Selected, chosen: DepthResult | None) -> str:
+    if chosen is None:
+        return f"Nothing was installed, the object is as before: {selected.why}."
+    what = ", ".join(sorted({c.candidate.name for c in chosen.choices if c.candidate.name != "eager"}))
+    return f"Installed at depth {chosen.cut.depths[0]} ({chosen.tuned} of {chosen.wrapped} modules, {what}): {selected.why}."
+
+
+def _broken_off(run: Run) -> AutoTuneResult:
+    return AutoTuneResult(
+        model=run.obj,
+        headline="The run broke off; the object is as before.",
+        trials=tuple(run.trials),
+        refused=run.default.refused,
+        seconds=run.elapsed_s,
+        notes=(*run.feed.notes, *run.notes),
+        environment=environment(run.options.device),
+    )
