@@ -81,7 +81,7 @@ def key_of(forward: Callable[..., Any], call: Call, *, training: bool) -> CallKe
     for index, value in enumerate(leaves):
         leaf = leaf_of(value)
         if leaf is None:
-            return Opaque(reason=_opaque(path_names(tree)[index], value))
+            return Opaque(reason=opaque_text(tree, index, leaves))
         found.append(leaf)
     return CallKey(tree=tree, leaves=tuple(found), ambient=ambient(training))
 
@@ -145,6 +145,14 @@ def path_names(tree: Any) -> list[str]:
     return [re.sub(r"^\['(\w+)'\]", r"\1", name) for name in trees.names(tree)]
 
 
+def opaque_text(tree: Any, index: int, leaves: Sequence[Any]) -> str:
+    """Why leaf `index` of `tree` makes a call opaque: its argument and its type."""
+    kind = type(leaves[index])
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    name = path_names(tree)[index]
+    return f"argument {name} is a {module}{kind.__qualname__}, which is neither a tensor nor a plain constant"
+
+
 def _constant(value: Any) -> tuple[Any] | None:
     """A hashable stand-in for a plain constant, in a tuple of one; None for every other object."""
     kind = type(value)
@@ -178,12 +186,6 @@ def _numpy_scalar(value: Any) -> tuple[Any] | None:
     if numpy is None or not isinstance(value, numpy.generic) or value.dtype.hasobject:
         return None
     return ((value.dtype.str, "nan" if value != value else value.tobytes()),)  # noqa: PLR0124  the test for NaN of every kind
-
-
-def _opaque(name: str, value: Any) -> str:
-    kind = type(value)
-    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return f"argument {name} is a {module}{kind.__qualname__}, which is neither a tensor nor a plain constant"
 
 
 def _autocast() -> tuple[tuple[str, torch.dtype], ...]:

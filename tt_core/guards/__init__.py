@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tt_core.guards.compiler import UNREADABLE, Claim, Guard, compile_guard
+from tt_core.guards.claim import Claim
+from tt_core.guards.compiler import UNREADABLE, Guard, compile_guard
 from tt_core.guards.kinds import FIXES, Fall, Why
 from tt_core.guards.pick import Pick, compile_pick
 from tt_core.guards.weights import Watch

@@ -11,39 +11,19 @@ from torch import nn
 
 from tt_core import callkey
 from tt_core.guards import around
+from tt_core.guards.claim import Claim
 from tt_core.guards.kinds import Why
 from tt_core.guards.leaves import const_text, contiguous_text, exact_text, moving_text, sizes_of
 from tt_core.guards.made import made
 from tt_core.guards.quick import quick
-from tt_core.guards.reason import reason
+from tt_core.guards.reason import Reasons
 from tt_core.guards.seen import Check, Seen
 from tt_core.guards.walk import Names, Slot, Walked, parameters_text, prefix_for, walk
 from tt_core.guards.weights import Watch
-from tt_core.values import CallKey, ConstLeaf, Facts, Shapes, TensorLeaf, Unit, Weights, frozen
+from tt_core.values import ConstLeaf, TensorLeaf, Unit, Weights, frozen
 
 UNREADABLE = (TypeError, AttributeError, LookupError, ValueError, RuntimeError)
 """What a guard may raise on a call it was not made for (a shorter list, a missing attribute): it means no."""
-
-
-@frozen
-class Claim:
-    """What a guard holds a built to.
-
-    Attributes:
-        key: the identity of the calls it was built for.
-        covers: the sizes it is right for; None: any.
-        weights: where it reads its weights from.
-        facts: what eager runs of the unit showed; inputs that are written to must not share memory.
-        needs_strides: whether its inputs must be contiguous.
-        fork_safe: whether a forked child may call it.
-    """
-
-    key: CallKey
-    covers: Shapes | None = None
-    weights: Weights = Weights.VALUES
-    facts: Facts = Facts()
-    needs_strides: bool = False
-    fork_safe: bool = True
 
 
 @frozen
@@ -52,13 +32,13 @@ class Guard:
 
     Attributes:
         accepts: takes a call in any spelling; whether the built may serve it. May raise one of `UNREADABLE`: no.
-        explain: `explain(args, kwargs)`: why a call was not accepted; slow.
+        explain: `explain(args, kwargs)`: every reason why a call was not accepted, at least one; slow.
         source: the text of `accepts`; also on the function, as `__source__`.
         watch: what the weights looked like; None for LIVE.
     """
 
     accepts: Callable[..., bool]
-    explain: Callable[[tuple[Any, ...], dict[str, Any]], Why]
+    explain: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Why, ...]]
     source: str
     watch: Watch | None
 
@@ -78,11 +58,14 @@ def compile_guard(unit: Unit, claim: Claim) -> Guard:
     watch = None if claim.weights is Weights.LIVE else Watch.of(unit.module, claim.weights, claim.facts.writes_state)
     source = _source(unit, claim, signature, names, watch)
     accepts = made("guard", source, names.held)
-    forks = around.forks[0]
-
-    def explain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Why:
-        return reason(unit, claim, watch, forks, args, kwargs)
-
+    explain = Reasons(
+        unit=unit,
+        claim=claim,
+        watch=watch,
+        signature=signature,
+        forks=around.forks[0],
+        names=tuple(callkey.path_names(claim.key.tree)),
+    )
     return Guard(accepts=accepts, explain=explain, source=source, watch=watch)
 
 

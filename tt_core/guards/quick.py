@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain, compress
 from operator import attrgetter, is_, itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as nn_module
@@ -17,8 +17,6 @@ from tt_core.guards.made import made
 
 if TYPE_CHECKING:
     from tt_core.guards.weights import Item, Watch
-
-T = TypeVar("T")
 
 _SMALL_ITEMS = 24
 """Up to so many items spelling them out is faster: measured on one Linear (5 items) and BERT layers (90)."""
@@ -34,19 +32,25 @@ def quick(watch: Watch) -> Callable[[], bool]:
 
 
 def _spelled(watch: Watch) -> Callable[[], bool]:
-    """One comparison after the other, as source text."""
+    """One comparison after the other, as source text.
+
+    Tensors are read anew each time. One that has the address, form and version of the one that stood there before has
+    its values too, since the storage is held and cannot have been replaced: its identity need not be asked.
+    """
     held: dict[str, Any] = {"seen": watch.seen}
-    conditions = [f"{_read(item, held)} is {_hold('value', item.value, held)}" for item in watch.items]
+    printed = {id(each.item) for each in watch.prints}
+    rest = [item for item in watch.items if id(item) not in printed]
+    conditions = [f"{_read(item, held)} is {_hold('value', item.value, held)}" for item in rest]
     conditions += [f"not {_read(item, held)}" for item in watch.empty]
-    conditions += [f"len({_hold('holder', holder, held)}) == {size}" for holder, size, _ in watch.sizes]
+    conditions += [f"len({_hold('holder', each.holder, held)}) == {each.size}" for each in watch.sizes]
     conditions += [f"{_hold('kind', kind, held)}.forward is {_hold('value', fw, held)}" for kind, fw in watch.classes]
-    tensors = [_hold("tensor", each.tensor, held) for each in watch.prints]
-    conditions += [f"{t}.data_ptr() == {each.address}" for t, each in zip(tensors, watch.prints, strict=True)]
-    for name, each in zip(tensors, watch.prints, strict=True):
-        conditions += [] if each.version is None else [f"{name}._version == {each.version}"]
-    if tensors:
+    for index, each in enumerate(watch.prints):
+        conditions.append(f"(t{index} := {_read(each.item, held)}).data_ptr() == {each.address}")
+        conditions += [] if each.version is None else [f"t{index}._version == {each.version}"]
+    if watch.prints:
         held["learn"] = watch.learn
-        conditions.append(f"(seen({', '.join(tensors)}) or learn({', '.join(tensors)}))")
+        tensors = ", ".join(f"t{index}" for index in range(len(watch.prints)))
+        conditions.append(f"(seen({tensors}) or learn({tensors}))")
     if watch.inner:
         held["hooks"], held["pre_hooks"] = nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks
         conditions += ["not hooks", "not pre_hooks"]
@@ -70,45 +74,58 @@ def _hold(stem: str, value: Any, held: dict[str, Any]) -> str:
 
 
 def _mapped(watch: Watch) -> Callable[[], bool]:
-    """The same over lists: the interpreter's loop costs more than the comparisons.
-
-    A tensor is read anew each time. One that has the address, form and version of the one that stood there before has
-    its values too, since the storage is held and cannot have been replaced: its identity need not be asked.
-    """
-    printed = {id(each.item) for each in watch.prints}
-    flags = [item for item in watch.items if item.name == "training"]
-    rest = [item for item in watch.items if id(item) not in printed and item.name != "training"]
-    tensors = _rows([each.item for each in watch.prints])
-    prints = _like([each.item for each in watch.prints], watch.prints)
-    alike = not any(item.value for item in flags)
-    falsy = _rows([*watch.empty, *(flags if alike else [])])
-    by_equality = [item for item in rest if _equal_is_identical(item.value)]
-    by_identity = [item for item in rest if not _equal_is_identical(item.value)] + ([] if alike else flags)
-    equal, equal_values = _rows(by_equality), _like(by_equality, [item.value for item in by_equality])
-    same, same_values = _rows(by_identity), _like(by_identity, [item.value for item in by_identity])
-    holders, sizes = [each for each, _, _ in watch.sizes], [size for _, size, _ in watch.sizes]
-    kinds, forwards = [kind for kind, _ in watch.classes], [forward for _, forward in watch.classes]
-    addresses, versions = (
-        [each.address for each in prints],
-        [each.version for each in prints if each.version is not None],
-    )
-    versioned = [each.version is not None for each in prints]
-    every = all(versioned)
-    seen, learn = watch.seen, watch.learn
+    """The same over lists: the interpreter's loop costs more than the comparisons."""
+    tensors, items = _mapped_tensors(watch), _mapped_items(watch)
     hooks, pre_hooks = nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks
 
     def unchanged() -> bool:
-        now = [*chain.from_iterable(map(map, *tensors))]
+        return not (hooks or pre_hooks) and tensors() and items()
+
+    return unchanged
+
+
+def _mapped_tensors(watch: Watch) -> Callable[[], bool]:
+    """Tensors, read anew and compared as in `_spelled`."""
+    rows = _rows([each.item for each in watch.prints])
+    addresses = [each.address for each in watch.prints]
+    versions = [each.version for each in watch.prints if each.version is not None]
+    versioned = [each.version is not None for each in watch.prints]
+    every, seen, learn = all(versioned), watch.seen, watch.learn
+
+    def unchanged() -> bool:
+        now = [*chain.from_iterable(map(map, *rows))]
         return (
-            not (hooks or pre_hooks)
-            and [*map(_address, now)] == addresses
+            [*map(_address, now)] == addresses
             and [*map(_version, now if every else compress(now, versioned))] == versions
-            and [*map(len, holders)] == sizes
-            and not any(chain.from_iterable(map(map, *falsy)))
+            and (not now or seen(*now) or learn(*now))
+        )
+
+    return unchanged
+
+
+def _mapped_items(watch: Watch) -> Callable[[], bool]:
+    """All else: training flags and empty hooks by truth, objects by equality that is identity, the rest by identity."""
+    printed = {id(each.item) for each in watch.prints}
+    flags = [item for item in watch.items if item.name == "training"]
+    rest = [item for item in watch.items if id(item) not in printed and item.name != "training"]
+    alike = not any(item.value for item in flags)
+    falsy = tuple(zip(*_rows([*watch.empty, *(flags if alike else [])]), strict=True))
+    by_equality = [item for item in rest if _equal_is_identical(item.value)]
+    by_identity = [item for item in rest if not _equal_is_identical(item.value)] + ([] if alike else flags)
+    equal, equal_values = _rows(by_equality), _values(by_equality)
+    same, same_values = _rows(by_identity), _values(by_identity)
+    holders, sizes = [each.holder for each in watch.sizes], [each.size for each in watch.sizes]
+    kinds, forwards = [kind for kind, _ in watch.classes], [forward for _, forward in watch.classes]
+
+    def unchanged() -> bool:
+        for read, dicts in falsy:
+            if any(map(read, dicts)):
+                return False
+        return (
+            [*map(len, holders)] == sizes
             and [*chain.from_iterable(map(map, *equal))] == equal_values
             and all(map(is_, chain.from_iterable(map(map, *same)), same_values))
             and all(map(is_, map(_forward, kinds), forwards))
-            and (not now or seen(*now) or learn(*now))
         )
 
     return unchanged
@@ -116,22 +133,22 @@ def _mapped(watch: Watch) -> Callable[[], bool]:
 
 def _equal_is_identical(value: Any) -> bool:
     """Whether `==` on this value says no more and no less than `is`, but faster in a list."""
-    return value is None or type(value).__eq__ is object.__eq__
+    return value is None or type(value).__eq__ is object.__eq__  # type: ignore[comparison-overlap]
 
 
-def _groups(items: Sequence[Item]) -> dict[Any, list[int]]:
-    groups: dict[Any, list[int]] = {}
-    for index, item in enumerate(items):
-        groups.setdefault(item.name, []).append(index)
+def _groups(items: Sequence[Item]) -> dict[Any, list[Item]]:
+    groups: dict[Any, list[Item]] = {}
+    for item in items:
+        groups.setdefault(item.name, []).append(item)
     return groups
 
 
 def _rows(items: Sequence[Item]) -> tuple[list[itemgetter[Any]], list[list[Any]]]:
     """Items grouped by name, for one `itemgetter` over many dicts."""
     groups = _groups(items)
-    return [itemgetter(name) for name in groups], [[items[i].holder for i in group] for group in groups.values()]
+    return [itemgetter(name) for name in groups], [[item.holder for item in group] for group in groups.values()]
 
 
-def _like(items: Sequence[Item], values: Sequence[T]) -> list[T]:
-    """What belongs to `items`, in the order in which `_rows` reads them."""
-    return [values[i] for group in _groups(items).values() for i in group]
+def _values(items: Sequence[Item]) -> list[Any]:
+    """Their values, in the order in which `_rows` reads them."""
+    return [item.value for group in _groups(items).values() for item in group]

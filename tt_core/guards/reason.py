@@ -2,53 +2,91 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
 
 from tt_core import callkey, trees
 from tt_core.guards import around
+from tt_core.guards.claim import Claim
 from tt_core.guards.kinds import Fall, Why
 from tt_core.guards.weights import Watch
-from tt_core.values import Axis, Call, CallKey, ConstLeaf, TensorLeaf, Unit
-
-if TYPE_CHECKING:
-    from tt_core.guards.compiler import Claim
+from tt_core.values import Axis, Call, ConstLeaf, Shapes, TensorLeaf, Unit, frozen
 
 _FIELDS = ((Fall.TYPE, "type"), (Fall.DTYPE, "dtype"), (Fall.DEVICE, "device"), (Fall.LAYOUT, "layout"))
 
 
-def reason(
-    unit: Unit, claim: Claim, watch: Watch | None, forks: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Why:
-    """The first reason, in the order of `Fall`, why the built of `claim` may not serve a call.
+@frozen
+class Reasons:
+    """Says why the built of `claim` may not serve a call.
 
-    Args:
+    Attributes:
         unit: the unit.
         claim: what its built may be used for.
         watch: what its module looked like; None for LIVE.
+        signature: of the unit's forward.
         forks: `around.forks[0]` when the guard was compiled.
-        args: the call's positional arguments, as spelled.
-        kwargs: its keyword arguments.
+        names: a printable path of each leaf of the key.
     """
-    call = Call(*args, **kwargs)
-    found = next(_outside(unit, claim, forks, call), None)
-    if found is not None:
-        return found
-    key = callkey.key_of(unit.forward, call, training=claim.key.ambient.training)
-    if isinstance(key, callkey.Opaque):
-        kind = Fall.SIGNATURE if "signature" in key.reason else Fall.OPAQUE
-        return Why(kind=kind, seen=key.reason)
-    tensors = callkey.tensors_of(unit.forward, call)
-    changed = watch.difference() if watch is not None else None
-    return next(_inside(claim, key, tensors), changed or Why(kind=Fall.OTHER, seen="the guard could not read the call"))
+
+    unit: Unit
+    claim: Claim
+    watch: Watch | None
+    signature: inspect.Signature
+    forks: int
+    names: tuple[str, ...]
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Why, ...]:
+        """At least one reason, what surrounds the call before the rest.
+
+        Args:
+            args: the call's positional arguments, as spelled.
+            kwargs: its keyword arguments.
+        """
+        try:
+            arguments = callkey.canonical(self.signature, Call(*args, **kwargs))
+        except TypeError as error:
+            return (Why(kind=Fall.SIGNATURE, seen=f"the call does not fit the signature of forward ({error})"),)
+        leaves, tree = trees.flatten(arguments)
+        outside = next(_outside(self.unit, self.claim, self.forks, leaves), None)
+        if outside is not None:
+            return (outside,)
+        found = [*self._inside(leaves, tree)]
+        changed = self.watch.difference() if self.watch is not None else None
+        found += [changed] if changed is not None else []
+        return tuple(found) or (Why(kind=Fall.OTHER, seen="the guard could not read the call"),)
+
+    def _inside(self, values: Sequence[Any], tree: Any) -> Iterator[Why]:
+        """The arguments."""
+        leaves = [callkey.leaf_of(value) for value in values]
+        if None in leaves:
+            yield Why(kind=Fall.OPAQUE, seen=callkey.opaque_text(tree, leaves.index(None), values))
+            return
+        if tree != self.claim.key.tree:
+            yield Why(kind=Fall.STRUCTURE, seen="its arguments have a structure that was not tuned")
+            return
+        for name, was, now in zip(self.names, self.claim.key.leaves, leaves, strict=True):
+            if now is not None:
+                yield from _leaf(name, was, now)
+        yield from self._memory([value for value in values if isinstance(value, torch.Tensor)])
+
+    def _memory(self, tensors: Sequence[torch.Tensor]) -> Iterator[Why]:
+        """Sizes, strides, and memory shared."""
+        named = [n for n, leaf in zip(self.names, self.claim.key.leaves, strict=True) if isinstance(leaf, TensorLeaf)]
+        yield from _sizes(self.claim.covers, named, [tuple(tensor.shape) for tensor in tensors])
+        if self.claim.needs_strides and not all(tensor.is_contiguous() for tensor in tensors):
+            yield Why(kind=Fall.STRIDES, seen="an input is not contiguous")
+        if any(tensor.is_conj() or tensor.is_neg() for tensor in tensors):
+            yield Why(kind=Fall.STRIDES, seen="an input is a lazy conjugate or negative")
+        if self.claim.facts.writes_inputs and not around.disjoint(*tensors):
+            yield Why(kind=Fall.OVERLAP, seen="two inputs share memory")
 
 
-def _outside(unit: Unit, claim: Claim, forks: int, call: Call) -> Iterator[Why]:
+def _outside(unit: Unit, claim: Claim, forks: int, leaves: Sequence[Any]) -> Iterator[Why]:
     """What surrounds the call."""
-    leaves = trees.flatten((call.args, call.kwargs))[0]
     traced = around.traced() or ("torch.fx is at work" if any(isinstance(leaf, fx.Proxy) for leaf in leaves) else "")
     if traced:
         yield Why(kind=Fall.TRACING, seen=f"called while {traced}")
@@ -83,22 +121,6 @@ def _wants_grad(unit: Unit, leaves: Sequence[Any]) -> bool:
     return inputs or any(parameter.requires_grad for parameter in unit.module.parameters())
 
 
-def _inside(claim: Claim, key: CallKey, tensors: Sequence[torch.Tensor]) -> Iterator[Why]:
-    """The arguments."""
-    if key.tree != claim.key.tree:
-        yield Why(kind=Fall.STRUCTURE, seen="its arguments have a structure that was not tuned")
-        return
-    for name, was, now in zip(callkey.path_names(key.tree), claim.key.leaves, key.leaves, strict=True):
-        yield from _leaf(name, was, now)
-    yield from _sizes(claim, tensors)
-    if claim.needs_strides and not all(tensor.is_contiguous() for tensor in tensors):
-        yield Why(kind=Fall.STRIDES, seen="an input is not contiguous")
-    if any(tensor.is_conj() or tensor.is_neg() for tensor in tensors):
-        yield Why(kind=Fall.STRIDES, seen="an input is a lazy conjugate or negative")
-    if claim.facts.writes_inputs and not around.disjoint(*tensors):
-        yield Why(kind=Fall.OVERLAP, seen="two inputs share memory")
-
-
 def _leaf(name: str, was: TensorLeaf | ConstLeaf, now: TensorLeaf | ConstLeaf) -> Iterator[Why]:
     if type(was) is not type(now):
         yield Why(kind=Fall.STRUCTURE, seen=f"{name} is {_kind(now)}, tuned with {_kind(was)}")
@@ -117,21 +139,14 @@ def _kind(leaf: TensorLeaf | ConstLeaf) -> str:
     return "a tensor" if isinstance(leaf, TensorLeaf) else f"a constant of type {leaf.type.__name__}"
 
 
-def _sizes(claim: Claim, tensors: Sequence[torch.Tensor]) -> Iterator[Why]:
-    if claim.covers is None:
+def _sizes(covers: Shapes | None, names: Sequence[str], sizes: Sequence[tuple[int, ...]]) -> Iterator[Why]:
+    if covers is None or covers.admit(sizes):
         return
-    sizes = [tuple(tensor.shape) for tensor in tensors]
-    if claim.covers.admit(sizes):
-        return
-    names = [
-        n
-        for n, leaf in zip(callkey.path_names(claim.key.tree), claim.key.leaves, strict=True)
-        if isinstance(leaf, TensorLeaf)
-    ]
-    for name, given, tuned in zip(names, sizes, claim.covers.leaves, strict=True):
+    for name, given, tuned in zip(names, sizes, covers.leaves, strict=True):
         if len(given) != len(tuned) or not all(_within(n, size) for n, size in zip(given, tuned, strict=True)):
             text = ", ".join(f"{s.lo}..{s.hi}" if isinstance(s, Axis) else str(s) for s in tuned)
             yield Why(kind=Fall.SHAPE, seen=f"{name} has sizes {list(given)}, tuned for [{text}]")
+            return
     yield Why(kind=Fall.SHAPE, seen="axes differ that were equal in every tuned call")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -55,6 +55,16 @@ class Print:
 
 
 @attrs.define(kw_only=True, eq=False)
+class Sized:
+    """A dict and how long it was; `kind` is None for a module's own `__dict__`, where only a new `forward` counts."""
+
+    holder: dict[Any, Any]
+    size: int
+    kind: Fall | None
+    where: str
+
+
+@attrs.define(kw_only=True, eq=False)
 class Watch:
     """What a module looked like, compared with what it looks like now.
 
@@ -69,8 +79,8 @@ class Watch:
     empty: list[Item]
     """What was empty: hooks inside, and lists of modules."""
     prints: list[Print]
-    sizes: list[tuple[dict[str, Any], int, str]]
-    """The `__dict__` of each inner module and its length: a `forward` that appears makes it longer."""
+    sizes: list[Sized]
+    """The `__dict__` of each inner module (a `forward` that appears makes it longer), lists of modules, hooks."""
     classes: list[tuple[type[nn.Module], Any]]
     inner: bool
     publish: Callable[[Callable[[], bool]], None] = attrs.field(default=lambda _: None)
@@ -92,9 +102,9 @@ class Watch:
             root=root,
             items=[item for item in items if item.where not in written],
             empty=[item for path, module in modules for item in _empty(path, module, module is root)],
-            prints=[each for item in items for each in _prints(item, level, written)],
-            sizes=[(vars(module), len(vars(module)), path) for path, module in modules if module is not root],
-            classes=[(kind, kind.forward) for kind in {type(module): None for _, module in modules}],
+            prints=_by_name([each for item in items for each in _prints(item, level, written)]),
+            sizes=[each for path, module in modules for each in _sizes(path, module, module is root)],
+            classes=[(kind, kind.forward) for kind in _kinds(modules)],
             inner=len(modules) > 1,
         )
         watch._compare_forms()
@@ -111,7 +121,8 @@ class Watch:
             return False
         for item in self.items:
             item.value = item.now()
-        self.sizes = [(each, len(each), where) for each, _, where in self.sizes]
+        for each in self.sizes:
+            each.size = len(each.holder)
         self.publish(quick(self))
         return True
 
@@ -149,9 +160,11 @@ class Watch:
             yield from _moved(each)
 
     def _forwards(self) -> Iterator[Why]:
-        for holder, size, where in self.sizes:
-            if len(holder) > size and "forward" in holder and not self._known_forward(holder):
-                yield Why(kind=Fall.MODULE, seen=f"{where}.forward was replaced")
+        for each in self.sizes:
+            if each.kind is not None and len(each.holder) != each.size:
+                yield Why(kind=each.kind, seen=f"{each.where} has got an entry")
+            elif each.kind is None and "forward" in each.holder and not self._known_forward(each.holder):
+                yield Why(kind=Fall.MODULE, seen=f"{each.where}.forward was replaced")
         for kind, forward in self.classes:
             if kind.forward is not forward:
                 yield Why(kind=Fall.MODULE, seen=f"{kind.__name__}.forward was replaced")
@@ -160,25 +173,40 @@ class Watch:
         return any(item.holder is holder and item.name == "forward" for item in self.items)
 
 
+def _kinds(modules: Sequence[tuple[str, nn.Module]]) -> list[type[nn.Module]]:
+    """Their classes; a scripted module's class gives its forward to instances only."""
+    kinds = dict.fromkeys(type(module) for _, module in modules)
+    return [kind for kind in kinds if not issubclass(kind, torch.jit.ScriptModule)]
+
+
 def _items(path: str, module: nn.Module, root: bool) -> Iterator[Item]:
     own = vars(module)
     for name, value in own.items():
         if name not in _BOOKKEEPING and not (root and name == "forward"):
             yield Item(holder=own, name=name, value=value, kind=Fall.MODULE, where=_join(path, name))
+    if isinstance(module, torch.jit.ScriptModule):
+        yield from _scripted(path, module)
     for name, kind in _CONTAINERS:
         yield from _contents(path, own, name, kind)
     if not root:
-        yield Item(
-            holder=own, name="training", value=module.training, kind=Fall.TRAINING, where=_join(path, "training")
-        )
+        if "training" in own:  # scripted modules keep it elsewhere
+            where = _join(path, "training")
+            yield Item(holder=own, name="training", value=module.training, kind=Fall.TRAINING, where=where)
         for name in _HOOKS:
             yield from _contents(_join(path, name), own, name, Fall.HOOKS)
 
 
+def _scripted(path: str, module: nn.Module) -> Iterator[Item]:
+    """The tensors of a scripted module, whose containers are not dicts: writes are seen, replaced ones are not."""
+    tensors = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
+    for name, value in tensors.items():
+        yield Item(holder=tensors, name=name, value=value, kind=Fall.WEIGHTS, where=_join(path, name))
+
+
 def _contents(path: str, own: dict[str, Any], name: str, kind: Fall) -> Iterator[Item]:
     """A container that holds something, and what it holds."""
-    held = own[name]
-    if held:
+    held = own.get(name)
+    if held and isinstance(held, dict):
         yield Item(holder=own, name=name, value=held, kind=kind, where=_join(path, name))
         for key, value in held.items():
             yield Item(holder=held, name=key, value=value, kind=kind, where=_join(path, str(key)))
@@ -190,8 +218,19 @@ def _empty(path: str, module: nn.Module, root: bool) -> Iterator[Item]:
     if isinstance(module, _LISTS):  # only these run children that they did not have when they were written
         watched.append(("_modules", Fall.MODULE))
     for name, kind in watched:
-        if not own[name]:
+        if isinstance(own.get(name), dict) and not own[name]:
             yield Item(holder=own, name=name, value=own[name], kind=kind, where=_join(path, name))
+
+
+def _sizes(path: str, module: nn.Module, root: bool) -> Iterator[Sized]:
+    own = vars(module)
+    if not root:
+        yield Sized(holder=own, size=len(own), kind=None, where=path)
+    held = [] if root else [(name, Fall.HOOKS) for name in _HOOKS if own.get(name)]
+    if isinstance(module, _LISTS) and own["_modules"]:
+        held.append(("_modules", Fall.MODULE))
+    for name, kind in held:
+        yield Sized(holder=own[name], size=len(own[name]), kind=kind, where=_join(path, name))
 
 
 def _prints(item: Item, level: Weights, written: Collection[str]) -> Iterator[Print]:
@@ -206,6 +245,12 @@ def _prints(item: Item, level: Weights, written: Collection[str]) -> Iterator[Pr
     versioned = level is Weights.VALUES and item.where not in written and not tensor.is_inference()
     version = tensor._version if versioned else None
     yield Print(item=item, tensor=tensor, address=address, version=version, form=form, storage=storage)
+
+
+def _by_name(prints: list[Print]) -> list[Print]:
+    """Tensors of one name beside each other: the order in which the quick test reads them."""
+    first: dict[Any, int] = {}
+    return sorted(prints, key=lambda each: first.setdefault(each.item.name, len(first)))
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from tt_core.install.dispatcher import Dispatcher, dispatcher
 from tt_core.install.entry import Entry
-from tt_core.install.installed import Installed, install
+from tt_core.install.installed import Installed, install, undo
 from tt_core.install.quiet import quiet_falls
 from tt_core.install.records import UnitStats, stale, stats, untune
+from tt_core.install.suspend import Earlier, off, suspended
 
-__all__ = ["Dispatcher", "Entry", "Installed", "UnitStats", "dispatcher", "install", "quiet_falls", "stale", "stats", "untune"]
+__all__ = [
+    "Dispatcher",
+    "Earlier",
+    "Entry",
+    "Installed",
+    "UnitStats",
+    "dispatcher",
+    "install",
+    "off",
+    "quiet_falls",
+    "stale",
+    "stats",
+    "suspended",
+    "undo",
+    "untune",
+]

@@ -33,7 +33,6 @@ _is_dynamo_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
 _ABSENT: Any = object()
 _LOOKS = ("__name__", "__qualname__", "__doc__", "__annotations__", "__func__", "__self__")
 """Attributes of a bound method that code looks at."""
-_ORDER = {kind: index for index, kind in enumerate(Fall)}
 
 
 class Dispatcher:
@@ -50,12 +49,11 @@ class Dispatcher:
         self.unit = unit
         self.original = unit.forward
         self.routes = tuple(Route(entry) for entry in entries)
-        self.falls: Mapping[Fall, Count] = {kind: Count() for kind in Fall}
         self.prints: Mapping[str, bytes] | None = None
         self.holdings: Holdings | None = None
         self._previous = vars(unit.module).get("forward", _ABSENT)
         self._closed = False
-        self._warned: dict[Fall, object] = {}
+        self.reset()
         self.__wrapped__ = unit.forward
         self.__signature__ = inspect.signature(unit.forward)
         for name in _LOOKS:
@@ -115,6 +113,11 @@ class Dispatcher:
         for route in self.routes:
             route.count(on)
 
+    def reset(self) -> None:
+        """Forgets the falls so far: each kind counts from 0 and warns once more."""
+        self.falls: Mapping[Fall, Count] = {kind: Count() for kind in Fall}
+        self._warned: dict[Fall, object] = {}
+
     def fall(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The original's answer, the fall counted and warned about once per kind."""
         if not self._closed:
@@ -127,7 +130,7 @@ class Dispatcher:
         if not live:
             return Why(kind=Fall.RETIRED, seen=f"its backend raised {ERRORS_KEPT} times and is out of service")
         try:
-            return max((route.explain(args, kwargs) for route in live), key=lambda why: _ORDER[why.kind])
+            return min((route.explain(args, kwargs) for route in live), key=_distance)[0]
         except UNREADABLE as error:
             return Why(kind=Fall.OTHER, seen=f"the guard could not read the call ({type(error).__name__})")
 
@@ -219,6 +222,11 @@ def dispatcher(unit: Unit, entries: Sequence[Entry]) -> Dispatcher:
         entries: at least one; several are tried for the keys they were built for.
     """
     return OneKey(unit, entries) if len(entries) == 1 else ManyKeys(unit, entries)
+
+
+def _distance(reasons: Sequence[Why]) -> tuple[bool, int]:
+    """How far a call is from an entry: another structure is further than any number of other leaves."""
+    return reasons[0].kind is Fall.STRUCTURE, len(reasons)
 
 
 def _title(unit: Unit) -> str:

@@ -12,7 +12,7 @@ from tt_core import trees
 from tt_core.guards import Claim, Why, compile_guard
 from tt_core.guards.around import forks
 from tt_core.install.counts import Count
-from tt_core.values import Built, CallKey, Candidate, Facts, Shapes, Unit, frozen
+from tt_core.values import Built, CallKey, Calls, Candidate, Facts, Shapes, Unit, frozen
 
 ERRORS_KEPT = 3
 """A built that raised this often is taken out of service."""
@@ -29,6 +29,7 @@ class Entry:
         covers: the sizes it may serve; None: any under its key.
         facts: what eager runs of the unit showed.
         candidate: what `built` was built by.
+        calls: recorded calls to build from again, without results; None for what never goes stale.
     """
 
     unit: Unit
@@ -37,6 +38,7 @@ class Entry:
     covers: Shapes | None
     facts: Facts
     candidate: Candidate
+    calls: Calls | None = None
 
     @property
     def claim(self) -> Claim:
@@ -65,7 +67,7 @@ class Route:
         self.entry = entry
         self.guard = compiled.accepts
         self.watch = compiled.watch
-        self.explain: Callable[[tuple[Any, ...], dict[str, Any]], Why] = compiled.explain
+        self.explain: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Why, ...]] = compiled.explain
         self.errors = Count()
         self.retired = False
         self.hits = None

@@ -75,6 +75,11 @@ class Installed:
         for each in reversed(self.dispatchers):
             each.off()
 
+    def reset(self) -> None:
+        """Forgets the falls so far, for when measuring ends and service begins."""
+        for each in self.dispatchers:
+            each.reset()
+
     def undo(self) -> tuple[str, ...]:
         """`off` for good, and every built closed, outer first. Twice is as once. No call may be running.
 
