@@ -46,7 +46,7 @@ def passes(
 ) -> tuple[PassTiming | Caught, ...]:
     """Races runners end to end; every pass starts from restored state and an untouched copy of the dataset.
 
-    A block is one or two discarded calls of the first sample, then one pass, or several where a pass is short.
+    A block is a discarded call of the first sample (more where thread pools meet), then one pass, or several where a pass is short.
 
     Args:
         timer: stamps each sample.
@@ -101,17 +101,17 @@ class _PassCourse:
         """The first call of the first sample, then a whole pass."""
         peak = watch(self._device)
         with entered(runner):
-            first_call_s = self._first(runner)
+            first_call_s = self._discarded(runner, 1)
             pass_s = self._figure(self._pass(runner))
             in_time([pass_s], limit_s)
         return Warm(first_call_s=first_call_s, known_s={0: pass_s}, bytes_peak=peak())
 
     def block(self, lane: Lane, group: int, limit_s: float, *, pools: bool) -> Block:
-        """Discarded calls of the first sample, then timed passes."""
+        """Discarded calls of the first samples, then timed passes."""
         guess = lane.guess_s(group)
         early = discarded_calls(self._rules, guess / len(self._weights), pools=pools)
         with entered(lane.runner):
-            discarded_s = sum(self._first(lane.runner) for _ in range(early))
+            discarded_s = self._discarded(lane.runner, early)
             stamps = [self._pass(lane.runner) for _ in range(self._count(guess))]
         figures = tuple(self._figure(each) for each in stamps)
         in_time(figures, limit_s)
@@ -123,10 +123,15 @@ class _PassCourse:
             return 1  # long enough to even out what a median is for
         return min(max(math.ceil(self._rules.block_s / pass_s), self._rules.least_calls), self._rules.most_calls)
 
-    def _first(self, runner: Runner) -> float:
-        feed = self._feed()[:1]
-        runner.restore()
-        return stamped(self._timer, runner, feed)[0]
+    def _discarded(self, runner: Runner, count: int) -> float:
+        """Seconds of `count` calls of the first samples, which do not count."""
+        spent = 0.0
+        while count > 0:
+            feed = self._feed()[:count]
+            runner.restore()
+            spent += sum(stamped(self._timer, runner, feed))
+            count -= len(feed)
+        return spent
 
     def _pass(self, runner: Runner) -> tuple[float, ...]:
         feed = self._feed()
