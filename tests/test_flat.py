@@ -411,3 +411,44 @@ def test_refused_exports(fn: Any, words: str, capfd: pytest.CaptureFixture[str])
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "".join(capfd.readouterr()) == ""
+
+
+def both(fn: Any, *calls: Call) -> tuple[Exported, Exported]:
+    unit, known = recorded(Fn(fn), *calls)
+    flat = flatten_unit(unit, known)
+    general, special = (flat.export(sample, known.shapes) for sample in known.samples)
+    return general, special
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.relu(),
+        lambda x: (x[:, None].expand(x.shape[0], 2, x.shape[1]) + 1).reshape(-1, x.shape[1]),
+        lambda x: torch.cat([x, torch.ones(x.shape[0], 1)], 1),
+    ],
+)
+def test_a_size_of_one_is_the_same_program(fn: Any) -> None:
+    """The trace for a size of 1 is told to be the general program where every step is."""
+    general, special = both(fn, Call(torch.rand(4, 3)), Call(torch.rand(1, 3)))
+    assert not general.fits(((1, 3),))
+    assert special.fits(((1, 3),))
+    assert general.serves(special)
+    x = torch.rand(1, 3)
+    assert special.result_sizes((x.shape,))[0] == tuple(fn(x).shape)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * 2 if x.shape[0] > 1 else x * 3,
+        lambda x: x.relu() if x.shape[0] > 1 else x.exp(),
+        lambda x: x.squeeze(0) + 1,
+        lambda x: x + 1 if x.shape[0] > 1 else x.sum(1, keepdim=True).expand(1, 3) + 1,
+        lambda x: x.sum(0) if x.shape[0] > 1 else x.sum(1),
+    ],
+)
+def test_a_branch_on_one_is_another_program(fn: Any) -> None:
+    """A program that does something else for a size of 1 is not served by the general one."""
+    general, special = both(fn, Call(torch.rand(4, 3)), Call(torch.rand(1, 3)))
+    assert not general.serves(special)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.export import Dim
-
 from tt_core.values import Axis, Shapes
 
 SMALLEST = 2
@@ -38,6 +36,8 @@ def _moves(axis: Axis) -> bool:
 
 
 def _dim(axis: Axis, made: dict[str, Any], *, auto: bool) -> Any:
+    from torch.export import Dim
+
     lo, hi = max(axis.lo, SMALLEST), axis.hi
     if auto:
         return Dim.AUTO(min=lo, max=hi)

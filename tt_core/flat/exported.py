@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._sympy.printers import PythonPrinter
 
 from tt_core.contain import Caught, attempt
 from tt_core.errors import BuildRefusedError
 from tt_core.flat.dims import around, dynamic_shapes
 from tt_core.flat.quiet import quiet
+from tt_core.flat.same import same_program
 from tt_core.values import Axis, Shapes, frozen
 
 Sizes = Sequence[Sequence[int]]
@@ -51,6 +51,14 @@ class Exported:
                 for leaf, owns in zip(shapes.leaves, self.leaves, strict=True)
             )
         )
+
+    def serves(self, special: Exported) -> bool:
+        """Whether this program, at the sizes that `special` was traced for, is that program node by node.
+
+        A runtime that asks sizes at run time may then use this one for both. A compiler that was told that a size is
+        at least 2 may not.
+        """
+        return same_program(self.program, special.program)
 
     def _axis(self, size: int | Axis, own: int | str, merged: dict[str, str]) -> int | Axis:
         if not isinstance(size, Axis) or isinstance(own, int):
@@ -231,6 +239,8 @@ def _size(n: Any, bindings: dict[str, str]) -> str:
     free = {str(symbol) for symbol in expression.free_symbols}
     if not free <= set(bindings):
         raise BuildRefusedError("the size of a result depends on the values of its inputs")
+    from torch.utils._sympy.printers import PythonPrinter  # imports sympy, which torch itself puts off
+
     text = PythonPrinter().doprint(expression)
     return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: bindings.get(match[0], match[0]), text)
 

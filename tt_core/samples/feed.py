@@ -22,6 +22,11 @@ from tt_core.values import Call, frozen
 
 READ = 256
 """How many samples of a dataset are looked at."""
+ONE_SHAPE = (
+    "the samples have one shape: OTHER SHAPES RUN EAGER; give samples of the smallest and the largest shapes "
+    "you will call with to cover those between, or declare the axes that move with dynamic_shapes="
+)
+"""What the user must know who gave samples of one shape and declared no axis."""
 
 
 @frozen
@@ -200,9 +205,7 @@ def _notes(dataset: Any, kept: list[Any], count: int) -> tuple[str, ...]:
             f"{count}{of} samples were read and {len(kept)} kept: the first ones, and those with the smallest and "
             "largest shapes (max_samples=)"
         )
-    if len({tuple(tuple(tensor.shape) for tensor in tensors_in(sample)) for sample in kept}) == 1:
-        notes.append(
-            "the samples have one shape: OTHER SHAPES RUN EAGER; give samples of the smallest and the largest shapes "
-            "you will call with to cover those between"
-        )
+    sizes = {tuple(tuple(tensor.shape) for tensor in tensors_in(sample)) for sample in kept}
+    if len(sizes) == 1 and sizes != {()}:  # samples without tensors tell nothing
+        notes.append(ONE_SHAPE)
     return tuple(notes)

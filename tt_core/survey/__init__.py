@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tt_core.survey.cut import ancestors, cut_at
-from tt_core.survey.watch import inspect
 from tt_core.survey.inspection import Inspection, Seen
+from tt_core.survey.watch import inspect
 
 __all__ = ["Inspection", "Seen", "ancestors", "cut_at", "inspect"]

@@ -24,7 +24,10 @@ _MAX_KEYS = 64
 class Passes(Protocol):
     """What a survey needs of a dataset."""
 
-    samples: tuple[Any, ...]
+    @property
+    def samples(self) -> tuple[Any, ...]:
+        """One entry a sample."""
+        ...
 
     def each(self, obj: Any) -> Iterator[Any]:
         """Runs one pass from a fresh copy, sample by sample."""
