@@ -6,7 +6,7 @@ may use is here too.
 
 from __future__ import annotations
 
-from tt_core.api import auto_tune, inspect, stale, stats, tune, untune
+from tt_core.api import Recording, auto_tune, inspect, record, refresh, stale, stats, tune, untune
 from tt_core.errors import (
     BuildRefusedError,
     BusyError,
@@ -109,6 +109,7 @@ __all__ = [
     "PluginError",
     "Progress",
     "Ready",
+    "Recording",
     "Refusal",
     "Sample",
     "SampleError",
@@ -134,6 +135,8 @@ __all__ = [
     "flatten_unit",
     "hookimpl",
     "inspect",
+    "record",
+    "refresh",
     "replica",
     "stale",
     "stats",

@@ -9,14 +9,16 @@ from typing import Any
 import torch
 
 from tt_core import clock, install, report, samples, session, state, survey
-from tt_core.arguments import as_patterns, as_tolerance, check_depths, check_numbers, device_of
+from tt_core.arguments import as_patterns, as_tolerance, check_depths, check_numbers, declared_feed, device_of
 from tt_core.errors import UsageError
 from tt_core.plugins import Plugins
 from tt_core.result import AutoTuneResult, Listener
-from tt_core.session import Options, Run
+from tt_core.session import Options, Recording, Run, record
 from tt_core.settings import Settings
 from tt_core.strategy import Strategy, assemble, default_strategy
 from tt_core.values import Candidate, Cut, Tolerance
+
+__all__ = ["Recording", "auto_tune", "inspect", "record", "refresh", "stale", "stats", "tune", "untune"]
 
 Check = Callable[[Any, Any], Any]
 
@@ -40,6 +42,7 @@ def auto_tune(
     backends: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     max_samples: int = 32,
+    dynamic_shapes: Any = None,
     dry_run: bool = False,
     progress: bool | Listener | None = None,
     settings: Settings | None = None,
@@ -70,7 +73,10 @@ def auto_tune(
         backends: names of backends to try; None: every one that keeps results.
         exclude: names of backends to leave out.
         max_samples: samples kept of the dataset.
-        dry_run: only shows how many modules every depth would wrap; nothing is built or changed.
+        dynamic_shapes: axes of the object's inputs that may move, in `torch.export`'s own form: by parameter name, a
+            dict from axis to `torch.export.Dim`. Widens what the object as a whole is built for; samples must lie inside.
+        dry_run: only shows how many modules every depth would wrap and the memory that tuning it needs; nothing is
+            built or changed.
         progress: True shows progress on the terminal, a callable receives `tt.Progress` events, None: on a terminal.
         settings: rarer options.
 
@@ -99,6 +105,7 @@ def auto_tune(
         check=check,
         select=as_patterns("select", select),
         skip=as_patterns("skip", skip) or (),
+        declared=session.declare(dynamic_shapes, obj),
         dry_run=dry_run,
         settings=settings or Settings(),
     )
@@ -123,6 +130,7 @@ def tune(
     backends: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     max_samples: int = 32,
+    dynamic_shapes: Any = None,
     progress: bool | Listener | None = None,
     settings: Settings | None = None,
 ) -> AutoTuneResult:
@@ -152,6 +160,7 @@ def tune(
         check=check,
         select=as_patterns("select", select),
         skip=as_patterns("skip", skip) or (),
+        declared=session.declare(dynamic_shapes, obj),
         settings=settings or Settings(),
     )
     with _run(obj, dataset, options, inference_function, max_samples, backends, exclude, progress) as run:
@@ -166,6 +175,8 @@ def inspect(
     max_samples: int = 32,
 ) -> survey.Inspection:
     """Which modules run, how often, how long, and with what calls. Leaves no trace on the object.
+
+    A tuned object is looked at as it is without its tuning, which is back afterwards.
 
     Args:
         obj: as in `auto_tune`.
@@ -182,7 +193,7 @@ def inspect(
     samples.refuse(obj)
     feed = samples.read(dataset, obj, inference_function=inference_function, max_samples=max_samples)
     timer = clock.WallTimer(device_of(obj, None))
-    with torch.no_grad(), state.kept(obj):
+    with _alone(obj), install.suspended(obj), torch.no_grad(), state.kept(obj):
         return survey.inspect(obj, feed, timer.now)
 
 
@@ -209,6 +220,31 @@ def stale(obj: Any) -> tuple[str, ...]:
     return install.stale(obj)
 
 
+def refresh(
+    obj: Any, *, tolerance: Tolerance | float | None = None, settings: Settings | None = None
+) -> tuple[str, ...]:
+    """Builds the stale units of a tuned object again, for the weights that they have now, without another search.
+
+    Each is compared with its original forward on the calls that were recorded when it was tuned. A unit that cannot be
+    built again, or is not right any more, is left on its original forward, with a `FallbackWarning` that says why.
+
+    Args:
+        obj: the tuned object. No call may be running.
+        tolerance: as in `auto_tune`.
+        settings: as in `auto_tune`; its plugins are asked beside the installed ones.
+
+    Returns:
+        Paths of the units that were built again.
+
+    Raises:
+        BusyError: another thread is tuning the object.
+    """
+    options = Options(device=device_of(obj, None), tolerance=as_tolerance(tolerance), settings=settings or Settings())
+    plugins = Plugins.load(extra=options.settings.plugins)
+    with _alone(obj):
+        return session.refresh(obj, options, plugins)
+
+
 @contextlib.contextmanager
 def _run(
     obj: Any,
@@ -224,9 +260,9 @@ def _run(
     plugins = Plugins.load(extra=options.settings.plugins)
     default, offered = _offered(plugins, options, backends, exclude)
     feed = samples.read(dataset, obj, inference_function=inference_function, max_samples=max_samples)
-    with clock.tuning(obj, *(found.module for found in state.find(obj))), report.listening(progress) as listener:
-        if not options.dry_run:
-            install.untune(obj)
+    if options.declared is not None:
+        feed = declared_feed(feed, options.declared)
+    with _alone(obj), report.listening(progress) as listener, install.suspended(obj) as earlier:
         yield Run(
             obj=obj,
             feed=feed,
@@ -237,6 +273,13 @@ def _run(
             default=default,
             listeners=() if listener is None else (listener,),
         )
+        if not options.dry_run:
+            earlier.end()
+
+
+def _alone(obj: Any) -> contextlib.AbstractContextManager[None]:
+    """One tuning at a time in the process, one thread at a time on an object."""
+    return clock.tuning(obj, *(found.module for found in state.find(obj)))
 
 
 def _offered(

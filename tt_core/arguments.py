@@ -10,8 +10,9 @@ import torch
 
 from tt_core import samples, state
 from tt_core.errors import UsageError
+from tt_core.session import Declared
 from tt_core.strategy import as_device
-from tt_core.values import Tolerance
+from tt_core.values import Tolerance, evolve
 
 
 def check_depths(min_depth: int, max_depth: int) -> None:
@@ -86,3 +87,15 @@ def device_of(obj: Any, given: torch.device | str | None) -> torch.device:
     if wanted is not None and (wanted.type != here.type or wanted.index not in {None, here.index}):
         raise UsageError(f"device={str(wanted)!r}, but the object is on {here}: call obj.to({str(wanted)!r}) first")
     return here
+
+
+def declared_feed(feed: samples.Feed, declared: Declared) -> samples.Feed:
+    """The feed, its samples held to the declared axes; the warning about a single shape is off where axes may move.
+
+    Raises:
+        UsageError, KindError: a sample outside, or a declaration that does not fit the samples.
+    """
+    if feed.inference_function is None:  # else the root's calls are only known once they are recorded
+        for index, sample in enumerate(feed.samples):
+            declared.check(sample, f"sample {index}")
+    return evolve(feed, notes=tuple(note for note in feed.notes if note != samples.ONE_SHAPE))

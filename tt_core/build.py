@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -58,7 +58,12 @@ def build(
         reason = f"the build took {seconds:.0f} s, the limit is {limits.seconds:.0f} s"
         hint = "raise settings.build_timeout"
         return failure("limit", candidate, unit, calls, reason, kind="timeout", hint=hint)
-    return Chain(built=compose(parts, backends), seconds=seconds, parts=tuple(parts))
+    built = compose(parts)
+    if limits.bytes is not None and (built.bytes_held or 0) > limits.bytes:
+        close(parts)
+        reason = f"it holds {built.bytes_held} bytes, the limit is {limits.bytes}"
+        return failure("limit", candidate, unit, calls, reason, kind="memory", hint="raise settings.build_bytes")
+    return Chain(built=built, seconds=seconds, parts=tuple(parts))
 
 
 def _lost(backends: Sequence[Backend], calls: Calls) -> frozenset[Keeps]:
@@ -73,24 +78,28 @@ def _parts(
     steps = list(candidate.steps)
     if plugins.named(steps[0][0]).layer:
         steps.insert(0, ("eager", ()))  # a layer on its own stands on the original forward
-    for name, options in steps:
-        inner = parts[-1] if parts else None
-        answer = plugins.build(name, unit, calls, device, dict(options), inner, limits)
-        if isinstance(answer, Caught):
-            close(parts)
-            return refused("build", candidate, unit, calls, answer)
-        parts.append(answer)
+    try:
+        for name, options in steps:
+            inner = parts[-1] if parts else None
+            answer = plugins.build(name, unit, calls, device, dict(options), inner, limits)
+            if isinstance(answer, Caught):
+                close(parts)
+                return refused("build", candidate, unit, calls, answer)
+            parts.append(answer)
+    except BaseException:
+        close(parts)
+        raise
     return parts
 
 
-def compose(parts: Sequence[Built], backends: Sequence[Backend]) -> Built:
+def compose(parts: Sequence[Built]) -> Built:
     """The outermost built with the claims of the whole chain: the weakest of each.
 
     Args:
         parts: innermost first.
-        backends: of the same chain.
     """
     outer = parts[-1]
+    closing = [_once(part.close) for part in parts]  # whoever installs a chain also closes its inner parts one by one
     known = [part.bytes_held for part in parts if part.bytes_held is not None]
     return evolve(
         outer,
@@ -101,15 +110,24 @@ def compose(parts: Sequence[Built], backends: Sequence[Backend]) -> Built:
         needs_strides=any(part.needs_strides for part in parts),
         bytes_held=sum(known) if known else None,
         notes=tuple(note for part in parts for note in part.notes),
-        close=lambda: close(parts),
-        inner=parts[-2] if len(parts) > 1 else None,
+        close=lambda: _run(reversed(closing)),
+        inner=evolve(parts[-2], close=closing[-2]) if len(parts) > 1 else None,
     )
+
+
+def _once(call: Callable[[], None]) -> Callable[[], None]:
+    left = [call]
+    return lambda: left.pop()() if left else None
+
+
+def _run(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        attempt(call, where="close")
 
 
 def close(parts: Sequence[Built]) -> None:
     """Closes a chain, outermost first; what fails to close is forgotten."""
-    for part in reversed(parts):
-        attempt(part.close, where="close")
+    _run(part.close for part in reversed(parts))
 
 
 def refused(stage: str, candidate: Candidate, unit: Unit, calls: Calls, caught: Caught) -> Failure:

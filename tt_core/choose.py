@@ -16,8 +16,17 @@ class Pick:
     why: str
 
 
+def _always(_: Timing) -> bool:
+    return True
+
+
 def pick_unit(
-    trials: Sequence[Trial], *, score: Callable[[Timing], float], must_win: bool, tie_tolerance: float
+    trials: Sequence[Trial],
+    *,
+    score: Callable[[Timing], float],
+    must_win: bool,
+    tie_tolerance: float,
+    worth: Callable[[Timing], bool] = _always,
 ) -> Pick:
     """Picks among the trials of one unit and key.
 
@@ -26,16 +35,21 @@ def pick_unit(
         score: of a timing, lower is better.
         must_win: whether only what beats eager may be picked.
         tie_tolerance: a difference of this share or less is none.
+        worth: whether a faster candidate's build pays for itself.
     """
     raced = [(i, t.outcome) for i, t in enumerate(trials) if isinstance(t.outcome, Timing)]
     if not raced:
-        return Pick(index=None, why="every candidate failed" if trials else "nothing to try")
+        return Pick(index=None, why="every candidate failed" if trials else "there is no candidate but eager")
     if not must_win:
         index, timing = raced[0]
         return Pick(index=index, why=_asked(timing, tie_tolerance))
-    winners = [(i, t) for i, t in raced if beats(t, tie_tolerance)]
-    if not winners:
+    faster = [(i, t) for i, t in raced if beats(t, tie_tolerance)]
+    if not faster:
         return Pick(index=None, why=_nobody([t for _, t in raced]))
+    winners = [(i, t) for i, t in faster if worth(t)]
+    if not winners:
+        most = max(t.speedup for _, t in faster)
+        return Pick(index=None, why=f"{most:.2f}x eager, but no build pays for itself within the expected calls")
     _, best = min(winners, key=lambda one: score(one[1]))
     near = 1.0 + tie_tolerance  # a tie out of noise alone must not cost more than that on the best guess
     index, timing = next(one for one in winners if one[1] is best or _near(one[1], best, score, near))

@@ -77,7 +77,8 @@ def torch_kept() -> Iterator[None]:
             for device, state in generators:
                 _set_generator(device, state)
             root.handlers[:] = handlers
-            root.setLevel(level)
+            if root.level != level:  # setting it empties the caches of every logger
+                root.setLevel(level)
 
 
 def _generators() -> list[tuple[torch.device | None, torch.Tensor]]:

@@ -9,7 +9,7 @@ import attrs
 from tt_core.errors import UsageError
 
 
-def _positive(instance: object, attribute: Any, value: float | int) -> None:
+def _positive(_: object, attribute: Any, value: float) -> None:
     if not value > 0:
         raise UsageError(f"Settings({attribute.name}={value!r}): a number above 0 is needed")
 

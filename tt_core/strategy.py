@@ -46,7 +46,12 @@ class Strategy:
         named = [wanted.name if isinstance(wanted, Candidate) else wanted for wanted in self.wanted or ()]
         return tuple(dict.fromkeys(named))
 
-    def candidates(self, unit: Unit, calls: Calls, offered: Sequence[Candidate]) -> Sequence[Candidate]:
+    def candidates(  # a strategy of one's own may look at unit and calls
+        self,
+        unit: Unit,  # noqa: ARG002
+        calls: Calls,  # noqa: ARG002
+        offered: Sequence[Candidate],
+    ) -> Sequence[Candidate]:
         """What to try on one unit and key, eager first.
 
         Args:

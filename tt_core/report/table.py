@@ -12,6 +12,7 @@ from tt_core.report.outline import DepthRow, Outline, outline
 from tt_core.report.units import Group, UnitRow
 from tt_core.report.words import shorten
 from tt_core.result import AutoTuneResult
+from tt_core.state import rng_kept
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -67,8 +68,9 @@ def show(result: AutoTuneResult | Report, file: TextIO | None = None) -> None:
 
 
 def _print(report: Outline, console: Console, *, fancy: bool) -> None:
-    for part in _parts(report, console.width, fancy=fancy):
-        console.print(part)
+    with rng_kept():  # rich draws from Python's generator
+        for part in _parts(report, console.width, fancy=fancy):
+            console.print(part)
 
 
 def _parts(report: Outline, width: int, *, fancy: bool) -> Iterator[RenderableType]:

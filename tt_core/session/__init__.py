@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 
-from tt_core import cuts, state, survey
+from tt_core import cuts, install, state, survey
 from tt_core.environment import environment
 from tt_core.result import AutoTuneResult
+from tt_core.session.declared import Declared, declare
 from tt_core.session.depths import Measured, Untuned, race_depth, race_final, tune_cut
 from tt_core.session.finish import Selected, by_race, by_units, select
+from tt_core.session.memory import needed
+from tt_core.session.refresh import refresh
 from tt_core.session.run import Options, Run
+from tt_core.session.traffic import Recording, record
 from tt_core.session.units import Tuned
-from tt_core.values import Cut, DepthResult, Plan, Unit
+from tt_core.values import Built, Cut, DepthResult, Plan, Unit
 
-__all__ = ["Options", "Run", "auto_tune", "tune"]
+__all__ = ["Declared", "Options", "Recording", "Run", "auto_tune", "declare", "record", "refresh", "tune"]
 
 
 def auto_tune(run: Run) -> AutoTuneResult:
@@ -26,7 +29,7 @@ def auto_tune(run: Run) -> AutoTuneResult:
         options = run.options
         planned = cuts.cuts(inspection, options.min_depth, options.max_depth)
         if options.dry_run:
-            return _planned(run, planned, inspection)
+            return _planned(run, planned, inspection, snapshot)
         untuned = Untuned()
         measured = _each_cut(run, planned, inspection, untuned, snapshot)
         measured = race_final(run, measured, untuned, snapshot)
@@ -40,9 +43,10 @@ def tune(run: Run, units: int | Cut | Sequence[str]) -> AutoTuneResult:
         cut = _given_cut(inspection, units)
         untuned = Untuned()
         measured = [tune_cut(run, cut, _units(inspection), {}, snapshot)]
+        run.depths[:] = [measured[0].result]
         if measured[0].cutting is not None:
             measured = race_depth(run, measured, 0, untuned, snapshot)
-        must_win = (run.options.strategy or run.default).must_win
+        must_win = all(run.strategy_for(unit).must_win for unit in inspection.units() if unit.path in cut.units)
         selected = select(run, measured, by_units(run, must_win=must_win), snapshot)
         return _result(run, selected, untuned, inspection)
 
@@ -51,20 +55,18 @@ def tune(run: Run, units: int | Cut | Sequence[str]) -> AutoTuneResult:
 def _guarded(run: Run) -> Iterator[tuple[state.Snapshot, survey.Inspection]]:
     """The object's state is kept; whatever is not installed in the end is closed, and all of it when the run breaks off."""
     run.began = run.timer.now()
-    with torch.no_grad(), state.kept(run.obj) as snapshot:
-        installed: list[Any] = []
-        try:
+    try:
+        with torch.no_grad(), state.kept(run.obj) as snapshot:
             run.tell("inspect")
             inspection = survey.inspect(run.obj, run.feed, run.timer.now, within=snapshot)
             run.feed_writes = bool(inspection.changed)
             yield snapshot, inspection
-        except BaseException as error:
-            for each in run.switched:
-                each.off()
-            run.close_all_but(installed)
-            error.result = _broken_off(run)  # type: ignore[attr-defined]  # documented: the exception carries .result
-            raise
-    run.tell("done")
+            run.tell("done")  # the last boundary: who interrupts here has nothing installed either
+    except BaseException as error:
+        install.off(run.obj)
+        run.close_all_but([])
+        error.result = _broken_off(run)  # type: ignore[attr-defined]  # documented: the exception carries .result
+        raise
 
 
 def _each_cut(
@@ -78,10 +80,12 @@ def _each_cut(
         if budget is not None and run.elapsed_s >= budget:
             late = DepthResult(cut=cut, wrapped=len(cut.units), error="time budget used up")
             measured.append(Measured(result=late))
-            continue
-        measured.append(tune_cut(run, cut, units, memo, snapshot))
+        else:
+            measured.append(tune_cut(run, cut, units, memo, snapshot))
+        run.depths[:] = [one.result for one in measured]
         if measured[-1].cutting is not None:
             measured = race_depth(run, measured, len(measured) - 1, untuned, snapshot)
+            run.depths[:] = [one.result for one in measured]
     return measured
 
 
@@ -91,14 +95,21 @@ def _units(inspection: survey.Inspection) -> Mapping[str, Unit]:
 
 def _given_cut(inspection: survey.Inspection, units: int | Cut | Sequence[str]) -> Cut:
     if isinstance(units, Cut):
+        cuts.cut_of(inspection, units.units)  # raises for units that this object does not have
         return units
     if isinstance(units, int):
         return cuts.cut_at(inspection, units)
     return cuts.cut_of(inspection, units)
 
 
-def _planned(run: Run, planned: Sequence[Cut], inspection: survey.Inspection) -> AutoTuneResult:
-    depths = tuple(DepthResult(cut=cut, wrapped=len(cut.units)) for cut in planned)
+def _planned(
+    run: Run, planned: Sequence[Cut], inspection: survey.Inspection, snapshot: state.Snapshot
+) -> AutoTuneResult:
+    memory = needed(run, planned, inspection.units(), snapshot)
+    depths = tuple(
+        DepthResult(cut=cut, wrapped=len(cut.units), bytes_needed=size)
+        for cut, size in zip(planned, memory, strict=True)
+    )
     return AutoTuneResult(
         model=run.obj,
         headline="dry run: nothing was built or changed",
@@ -107,9 +118,13 @@ def _planned(run: Run, planned: Sequence[Cut], inspection: survey.Inspection) ->
         seconds=run.elapsed_s,
         notes=(*run.feed.notes, *run.notes),
         units=_kinds(inspection),
-        environment=environment(run.options.device),
+        environment=_environment(run),
         dry_run=True,
     )
+
+
+def _environment(run: Run) -> dict[str, str]:
+    return {**environment(run.options.device), "seed": str(run.options.settings.seed)}
 
 
 def _kinds(inspection: survey.Inspection) -> dict[str, str]:
@@ -119,7 +134,7 @@ def _kinds(inspection: survey.Inspection) -> dict[str, str]:
 def _result(run: Run, selected: Selected, untuned: Untuned, inspection: survey.Inspection) -> AutoTuneResult:
     depths = tuple(one.result for one in selected.measured)
     chosen = None if selected.index is None else depths[selected.index]
-    facts = environment(run.options.device)
+    facts = _environment(run)
     plan = None if chosen is None else Plan(cut=chosen.cut, choices=chosen.choices, environment=facts)
     kept = [] if selected.index is None else _builts(selected.measured[selected.index])
     run.close_all_but(kept)
@@ -140,7 +155,7 @@ def _result(run: Run, selected: Selected, untuned: Untuned, inspection: survey.I
     )
 
 
-def _builts(measured: Measured) -> list[Any]:
+def _builts(measured: Measured) -> list[Built]:
     assert measured.cutting is not None
     return [entry.built for entry in measured.cutting.installed.entries]
 
@@ -156,9 +171,10 @@ def _broken_off(run: Run) -> AutoTuneResult:
     return AutoTuneResult(
         model=run.obj,
         headline="The run broke off; the object is as before.",
+        depths=tuple(run.depths),
         trials=tuple(run.trials),
         refused=run.default.refused,
         seconds=run.elapsed_s,
         notes=(*run.feed.notes, *run.notes),
-        environment=environment(run.options.device),
+        environment=_environment(run),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -9,10 +10,14 @@ import attrs
 from tt_core import install, samples, state
 from tt_core.clock import PassTiming
 from tt_core.contain import Caught
+from tt_core.session.group import joined, marked, once, tune_twin
 from tt_core.session.passes import Cutting, race_cuts
 from tt_core.session.run import Run
 from tt_core.session.units import Tuned, tune_unit
-from tt_core.values import Calls, Choice, Cut, DepthResult, Unit, evolve, frozen
+from tt_core.values import EAGER, Calls, Choice, Cut, DepthResult, Failure, Unit, evolve, frozen
+
+_REASONS = 3
+"""Reasons for a failed depth that are told in its line."""
 
 
 @frozen
@@ -48,9 +53,23 @@ def tune_cut(
 
     Everything is off afterwards, and tensors that a backend moved are back.
     """
-    depth = cut.depths[0]
     new = [units[path] for path in cut.units if path not in memo]
-    run.tell("record", depth=depth, total=len(cut.units))
+    run.tell("record", depth=cut.depths[0], total=len(cut.units))
+    recorded = _recorded(run, new, snapshot)
+    tuned: dict[str, Tuned] = {}
+    for index, unit in enumerate(marked(run, new, recorded)):
+        done = len(cut.units) - len(new) + index
+        run.tell("unit", depth=cut.depths[0], unit=unit.path, done=done, total=len(cut.units))
+        keys = recorded.get(unit.path, ())
+        first = next((one for one in tuned.values() if unit.twin and one.unit.twin == unit.twin), None)
+        tuned[unit.path] = tune_unit(run, unit, keys) if first is None else tune_twin(run, unit, keys, first)
+        snapshot.restore()
+    memo |= {one.unit.path: one for one in joined(list(tuned.values()))}
+    return _measured(run, cut, [memo[path] for path in cut.units])
+
+
+def _recorded(run: Run, new: Sequence[Unit], snapshot: state.Snapshot) -> Mapping[str, Sequence[Calls]]:
+    """The calls of the wanted units over one pass; the root's with the sizes that the caller declared."""
     settings = run.options.settings
     recorded = samples.record(
         run.obj,
@@ -61,27 +80,25 @@ def tune_cut(
         seed=settings.seed,
         within=snapshot,
     )
-    for index, unit in enumerate(new):
-        run.tell("unit", depth=depth, unit=unit.path, done=len(cut.units) - len(new) + index, total=len(cut.units))
-        memo[unit.path] = tune_unit(run, unit, _keys(recorded, unit))
-        snapshot.restore()
-    return _measured(run, cut, [memo[path] for path in cut.units])
-
-
-def _keys(recorded: Mapping[str, Sequence[Calls]], unit: Unit) -> Sequence[Calls]:
-    return recorded.get(unit.path, ())
+    if run.options.declared is None or "" not in recorded:
+        return recorded
+    widened = [run.options.declared.widen(calls) for calls in recorded[""]]
+    unseen = [text for _, texts in widened for text in texts]
+    if unseen:
+        run.notes.append(f"declared sizes that no sample has are not checked: {'; '.join(dict.fromkeys(unseen))}")
+    return {**recorded, "": tuple(calls for calls, _ in widened)}
 
 
 def _measured(run: Run, cut: Cut, tuned: Sequence[Tuned]) -> Measured:
     entries = [entry for one in tuned for entry in one.entries]
-    choices = tuple(choice for one in tuned for choice in one.choices)
+    choices = once([choice for one in tuned for choice in one.choices])
     result = DepthResult(
         cut=cut,
         wrapped=len(cut.units),
         tuned=sum(bool(one.entries) for one in tuned),
         failed=sum(one.failed for one in tuned),
         choices=choices,
-        error="" if entries else _why_none(tuned, choices),
+        error="" if entries else _why_none(run, tuned, choices),
     )
     if not entries:
         return Measured(result=result)
@@ -93,11 +110,28 @@ def _measured(run: Run, cut: Cut, tuned: Sequence[Tuned]) -> Measured:
     return Measured(result=result, cutting=Cutting(name=name, installed=installed, foreign_threads=foreign))
 
 
-def _why_none(tuned: Sequence[Tuned], choices: Sequence[Choice]) -> str:
-    if tuned and all(one.failed for one in tuned):
-        return "every unit failed to tune"
+def _why_none(run: Run, tuned: Sequence[Tuned], choices: Sequence[Choice]) -> str:
+    if not any(run.wants(one.unit) for one in tuned):
+        return "select= and skip= leave none of its units to tune"
+    if all(candidate == EAGER for candidate in run.offered):
+        return f"no backend but eager is ready on {run.options.device} (`python -m tt_core doctor` says why)"
+    tried = [one for one in tuned if one.tried]
+    if tried and all(one.failed for one in tried):
+        return f"every unit failed to tune: {'; '.join(_failures(run, tried))}"
     reasons = {choice.why for choice in choices}
     return f"no unit won: {reasons.pop()}" if len(reasons) == 1 else "no unit is faster than eager"
+
+
+def _failures(run: Run, tuned: Sequence[Tuned]) -> list[str]:
+    """The distinct reasons, the most frequent first; three at most, the trials have all."""
+    paths = {one.unit.path for one in tuned}
+    counted = Counter(
+        f"{trial.candidate}: {trial.outcome.reason}"
+        for trial in run.trials
+        if trial.unit in paths and isinstance(trial.outcome, Failure)
+    )
+    more = [f"and {len(counted) - _REASONS} more"] if len(counted) > _REASONS else []
+    return [reason for reason, _ in counted.most_common(_REASONS)] + more
 
 
 def race_depth(

@@ -28,6 +28,8 @@ def by_race(run: Run, untuned: Untuned) -> Picker:
     """`auto_tune`'s rule: the shallowest cut that ties with the fastest of those that beat untuned."""
 
     def pick(measured: Sequence[Measured]) -> Pick:
+        if all(one.cutting is None for one in measured):
+            return Pick(index=None, why=_errors(measured))
         return pick_depth(
             [one.result.timing if one.cutting else None for one in measured],
             [sum(one.result.sample_s) for one in measured],
@@ -36,6 +38,14 @@ def by_race(run: Run, untuned: Untuned) -> Picker:
         )
 
     return pick
+
+
+def _errors(measured: Sequence[Measured]) -> str:
+    """Why no cut can be picked: one sentence, by depth where depths differ."""
+    errors = {one.result.cut.depths[0]: one.result.error for one in measured if one.result.error}
+    if len(set(errors.values())) == 1:
+        return next(iter(errors.values()))
+    return "; ".join(f"depth {depth}: {error}" for depth, error in errors.items()) or "no depth could be measured"
 
 
 def by_units(run: Run, *, must_win: bool) -> Picker:

@@ -13,9 +13,10 @@ from tt_core.install import Installed
 from tt_core.plugins import Plugins
 from tt_core.result import Listener, Progress
 from tt_core.samples import Feed
+from tt_core.session.declared import Declared
 from tt_core.settings import Settings
 from tt_core.strategy import Strategy, matching
-from tt_core.values import Built, Candidate, Tolerance, Trial, Unit, frozen
+from tt_core.values import Built, Candidate, DepthResult, Tolerance, Trial, Unit, evolve, frozen
 
 
 @frozen
@@ -33,6 +34,7 @@ class Options:
     check: Callable[[Any, Any], Any] | None = None
     select: Sequence[str] | None = None
     skip: Sequence[str] = ()
+    declared: Declared | None = None
     dry_run: bool = False
     settings: Settings = Settings()
 
@@ -52,6 +54,8 @@ class Run:
     began: float = 0.0
     trials: list[Trial] = attrs.field(factory=list)
     notes: list[str] = attrs.field(factory=list)
+    depths: list[DepthResult] = attrs.field(factory=list)
+    """What is known about each cut so far: what a run that breaks off can still tell."""
     feed_writes: bool = True
     """Whether a pass changes the object's state, so that it must be put back before every pass."""
     switched: list[Installed] = attrs.field(factory=list)
@@ -71,9 +75,12 @@ class Run:
                 listener(event)
 
     def strategy_for(self, unit: Unit) -> Strategy:
-        """The strategy of one unit: by pattern, else the run's, else the default one."""
-        own = matching(unit.path, type(unit.module).__name__, self.options.strategies)
-        found: Strategy = own or self.options.strategy or self.default
+        """The strategy of one unit: by pattern, else the run's, else the default one, fresh each time it is asked for."""
+        return self.own_strategy(unit) or self.options.strategy or evolve(self.default)
+
+    def own_strategy(self, unit: Unit) -> Strategy | None:
+        """The strategy that the caller's `strategies` give a unit by its path or class."""
+        found: Strategy | None = matching(unit.path, type(unit.module).__name__, self.options.strategies)
         return found
 
     def own_threads(self, candidate: Candidate) -> bool:

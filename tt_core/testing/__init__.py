@@ -1,1 +1,34 @@
-"""The kit for plugin authors: fakes, the wrong-backend matrix, and comparisons for tests."""
+"""The kit for plugin authors: the contract of a backend as tests, fakes, the wrong-backend matrix, and comparisons."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tt_core.testing.contract import BackendContract as BackendContract
+    from tt_core.testing.fake_clock import FakeClock as FakeClock
+    from tt_core.testing.fakes import Bench as Bench
+    from tt_core.testing.fakes import FakeBackend as FakeBackend
+    from tt_core.testing.results import assert_same_results as assert_same_results
+    from tt_core.testing.wrong import WRONG as WRONG
+
+_HOMES = {
+    "BackendContract": "contract",
+    "FakeClock": "fake_clock",
+    "Bench": "fakes",
+    "FakeBackend": "fakes",
+    "assert_same_results": "results",
+    "WRONG": "wrong",
+}
+__all__ = list(_HOMES)  # noqa: PLE0604  the names are above
+
+
+def __getattr__(name: str) -> Any:
+    """Imports on first use: only the contract needs pytest, whose assertion rewriting must come before the import."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if "pytest" in sys.modules:
+        importlib.import_module("tt_core.testing.pytest_plugin")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,99 @@
+"""Promises about results: right, in the right containers, and the caller's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tt_core import state, trees
+from tt_core.install import Entry, install, stats
+from tt_core.samples.overlap import aliases
+from tt_core.testing.contract.base import Base
+from tt_core.testing.contract.shop import Made, Shop, calm
+from tt_core.values import Fidelity
+
+
+class Results(Base):
+    """What a built returns."""
+
+    def test_results_are_eagers(self, shop: Shop, made: Made) -> None:
+        """Structure, container types, dtypes, shapes, numbers, inputs, state and aliases are eager's on every recorded call."""
+        expected = [sample.expected for sample in made.calls.samples]
+        truth = [sample.truth for sample in made.calls.samples]
+        actual = shop.observed(made)
+        vetoes = [
+            verdict
+            for verdict in shop.plugins.check(made.calls.facts, expected, actual, truth, shop.tolerance)
+            if not verdict.ok
+        ]
+
+        assert not vetoes, "; ".join(f"{verdict.reason} ({verdict.where})" for verdict in vetoes)
+
+    def test_exact_is_exact(self, shop: Shop, made: Made) -> None:
+        """What declares Fidelity.EXACT is equal to eager bit for bit."""
+        if shop.backend.fidelity is not Fidelity.EXACT:
+            pytest.skip(f"{shop.backend.name} declares Fidelity.{shop.backend.fidelity.name}")
+        for sample, seen in zip(made.calls.samples, shop.observed(made), strict=True):
+            pairs = zip(trees.tensors(sample.expected.result), trees.tensors(seen.result), strict=True)
+
+            assert all(state.identical(want, got) for want, got in pairs), f"sample {sample.index} differs in bits"
+
+    def test_results_are_kept(self, shop: Shop, made: Made) -> None:
+        """A result that the caller keeps stays what it was while later calls of its size run."""
+        result = shop.run(made, made.ready.call, made.recorded[0])
+        copy = trees.replica(result)
+        for call in (*made.recorded, made.recorded[0]):
+            shop.run(made, made.ready.call, call)
+
+        _unchanged(copy, result, "a later call wrote into an earlier result")
+
+    def test_results_are_the_callers(self, shop: Shop, made: Made) -> None:
+        """Two results share no memory, and what the caller writes into one shows in no later one."""
+        first, second = (shop.run(made, made.ready.call, made.recorded[0]) for _ in range(2))
+        copy = trees.replica(second)
+        shared = aliases(trees.flatten(second)[0], trees.tensors(first), {})
+        for tensor in trees.tensors(first):
+            tensor.zero_()
+
+        assert not [source for _, source in shared if source[0] == "input"], "two results are one memory"
+        shop.same(copy, shop.run(made, made.ready.call, made.recorded[0]), "after a result was written to")
+
+    def test_serves_as_installed(self, shop: Shop, made: Made) -> None:
+        """Behind the core's dispatcher every recorded call is served by the built, and undo leaves no trace."""
+        module, before = made.unit.module, list(vars(made.unit.module))
+        expected = [shop.eager(made, call) for call in made.recorded]
+        entry = Entry(
+            unit=made.unit,
+            key=made.calls.key,
+            built=_unclosed(made),
+            covers=made.ready.covers,
+            facts=made.calls.facts,
+            candidate=shop.candidate(),
+        )
+        installed = install([entry])
+        try:
+            stats(module, hits=True)
+            results = [shop.run(made, module, call) for call in made.recorded]
+            seen = stats(module)[""]
+        finally:
+            installed.undo()
+
+        assert not seen.falls
+        assert seen.hits == len(made.recorded)
+        assert list(vars(module)) == before
+        for want, got in zip(expected, results, strict=True):
+            shop.same(want, got, "behind the dispatcher")
+
+
+def _unclosed(made: Made) -> Any:
+    """The built with a `close` that does nothing: it is used again after `undo`."""
+    from tt_core.values import evolve
+
+    return evolve(made.ready, close=lambda: None, inner=None)
+
+
+def _unchanged(copy: Any, result: Any, what: str) -> None:
+    pairs = zip(trees.tensors(copy), trees.tensors(result), strict=True)
+    assert all(state.identical(was, now) for was, now in pairs), what
