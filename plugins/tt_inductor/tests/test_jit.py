@@ -129,6 +129,23 @@ def test_inference_mode_and_gradients_on(make: Make, compiles: list[int]) -> Non
     assert len(compiles) == count
 
 
+def test_autocast_is_part_of_the_build(make: Make, compiles: list[int]) -> None:
+    """Built for calls under autocast and called so: no compile, eager's dtype; without it, the warning and eager."""
+    model, x = Mlp().eval(), torch.randn(4, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        pair = make(model, tt.Call(x))
+    built = _built(pair)
+    count = len(compiles)
+    with warnings.catch_warnings(), torch.autocast("cpu", torch.bfloat16):
+        warnings.simplefilter("error")
+        result = built.call(x)
+        assert result.dtype == torch.bfloat16
+        torch.testing.assert_close(result, model(x), rtol=2e-2, atol=2e-2)
+    with pytest.warns(tt.FallbackWarning):
+        assert built.call(x).dtype == torch.float32
+    assert len(compiles) == count
+
+
 class Block(nn.Module):
     """One encoder block without dropout; a mask that shares the sequence axis."""
 

@@ -169,7 +169,7 @@ def test_another_device_copies_once(made: Any, monkeypatch: pytest.MonkeyPatch) 
             moves.append(f"out {device}")
             return self.tensor
 
-    run = build_module._across(torch.device("xpu:1"))
+    run = build_module._run_on(torch.device("xpu:1"))
     (result,) = run(Plan(), [torch.ones(2).as_subclass(Away), torch.ones(2).as_subclass(Away)])
     assert torch.equal(result, torch.full((2,), 2.0))
     assert moves == ["in cpu", "in cpu", "out xpu:1"]

@@ -167,6 +167,24 @@ def test_dynamic_sequence(made: Any, close: Any) -> None:
     assert not unit.covers((2, 25, 16))
 
 
+class Attention(nn.Module):
+    """Self-attention alone."""
+
+    def forward(self, x: T) -> T:
+        heads = x.unflatten(-1, (2, 8)).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads)
+
+
+@pytest.mark.parametrize("first", [1, 2, 40])
+def test_attention_after_one_query(made: Any, close: Any, first: int) -> None:
+    """Attention is right whichever length ran first: in OpenVINO 2026.4 one query first spoils 16 and more."""
+    unit = made(Attention(), tt.Call(torch.randn(2, 40, 16)), tt.Call(torch.randn(2, 1, 16)))
+    built = unit.build()
+    for size in (first, 1, 40, 16, 33, 1, 17):
+        x = torch.randn(2, size, 16)
+        close(built.call(x), unit.eager(x))
+
+
 def test_computed_result_sizes(made: Any, close: Any) -> None:
     """Sizes of results are computed from the inputs', strides and paddings included."""
     module = Fn(lambda x, y: (torch.cat([x, y], 1), nn.functional.avg_pool1d(x, 3, 2, padding=1), (x * 2).reshape(-1)))

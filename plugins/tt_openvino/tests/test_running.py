@@ -92,6 +92,44 @@ def test_claims(made: Any) -> None:
     assert built.notes[0].endswith("on CPU in f32")
 
 
+def test_a_batch_of_one_costs_no_second_program(made: Any, close: Any) -> None:
+    """Recorded batches of 1 and more are one program and one copy of the weights; a real branch on 1 makes two."""
+    unit = made(nn.Linear(10, 5), *(tt.Call(torch.randn(n, 10)) for n in (4, 1)))
+    built = unit.build()
+    assert built.bytes_held == 4 * (10 * 5 + 5)
+    assert len(built.notes) == 1
+    for n in (1, 2, 4):
+        assert unit.covers((n, 10))
+        x = torch.randn(n, 10)
+        close(built.call(x), unit.eager(x))
+    unit = made(Branch(), *(tt.Call(torch.randn(n, 10)) for n in (4, 1)))
+    built = unit.build()
+    assert built.notes[1] == "2 programs, chosen by size"
+    for n in (1, 2, 4):
+        x = torch.randn(n, 10)
+        close(built.call(x), unit.eager(x))
+
+
+class Branch(nn.Module):
+    """Another computation for a batch of one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 1 else x * 3
+
+
+def test_exports_are_dropped(made: Any) -> None:
+    """Of export and conversion nothing stays behind once the model is compiled."""
+    unit = made(nn.Linear(10, 5), tt.Call(torch.randn(4, 10)))
+    before = exported_programs()
+    unit.build()
+    assert exported_programs() <= before
+
+
+def exported_programs() -> int:
+    gc.collect()
+    return sum(issubclass(type(thing), torch.export.ExportedProgram) for thing in gc.get_objects())
+
+
 def test_throughput(made: Any, close: Any) -> None:
     """The throughput hint is passed on, and answers stay right from several threads."""
     unit = made(nn.Linear(32, 32), tt.Call(torch.randn(8, 32)))

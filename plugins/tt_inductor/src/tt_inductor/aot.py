@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import torch
+from torch.torch_version import TorchVersion
 
 import tt_core as tt
 from tt_inductor import program
@@ -19,6 +20,7 @@ from tt_inductor.program import Loaded, Package
 from tt_inductor.quiet import quiet
 from tt_inductor.warm import ambient
 
+_OLDEST = "2.13"
 _GRID = 4096  # sizes that are tried to see whether ranges say all that a program assumes
 
 
@@ -28,6 +30,7 @@ class Shared:
 
     Attributes:
         package: the compiled program.
+        kind: the class of the units.
         pack: makes tensors of a call, in the key's order.
         unpack: makes the result of the program's results and the call's tensors.
         key: of the calls.
@@ -41,6 +44,7 @@ class Shared:
     """
 
     package: Package
+    kind: type
     pack: Callable[..., tuple[torch.Tensor, ...]]
     unpack: Callable[..., Any]
     key: tt.CallKey
@@ -72,7 +76,7 @@ def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device
         exported = flat.export(sample, calls.shapes)
         lifted = exported.program.graph_signature.lifted_tensor_constants
         baked = options.freezing or bool(lifted)
-        path = program.compiled(exported.program, device, baked=baked, patches=_patches(options))
+        path = program.compiled(exported.program, baked=baked, patches=_patches(options))
         package = program.owned(
             Package(
                 path=path,
@@ -85,6 +89,7 @@ def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device
     covers = exported.covers(calls.shapes)
     shared = Shared(
         package=package,
+        kind=type(unit.module),
         pack=flat.pack,
         unpack=flat.unpack,
         key=calls.key,
@@ -132,13 +137,16 @@ def rebind(built: tt.Built, unit: tt.Unit) -> tt.Built | None:
     shared = shared_of(built)
     if shared is None or shared.baked:
         return None
+    if type(unit.module) is not shared.kind:
+        return None
     try:
+        shared.package.weights_of(unit.module)  # cheap, and tells most others apart
         alike = bool(shared.twin) and shared.twin == unit.twin
         if not alike and _print(shared, unit) != shared.package.fingerprint:
             return None
         return bound(shared, unit)
-    except tt.BuildRefusedError:
-        return None
+    except (tt.BuildRefusedError, RuntimeError, TypeError, ValueError, LookupError):
+        return None  # it cannot even run the call that the program was exported with
 
 
 def _print(shared: Shared, unit: tt.Unit) -> str:
@@ -178,10 +186,18 @@ def synthetic(
 
 
 def _refuse(calls: tt.Calls) -> None:
+    if TorchVersion(torch.__version__) < _OLDEST:  # loading any package crashed the process with 2.11
+        raise tt.BuildRefusedError(
+            f'mode="aot" needs torch {_OLDEST}, this is {torch.__version__}', 'mode="jit" does not'
+        )
     if calls.facts.random:
-        raise tt.BuildRefusedError("it draws random numbers, and a compiled package draws others", 'mode="jit" keeps them')
+        raise tt.BuildRefusedError(
+            "it draws random numbers, and a compiled package draws others", 'mode="jit" keeps them'
+        )
     if calls.facts.writes_inputs:
         raise tt.BuildRefusedError("it writes to its inputs", 'mode="jit" keeps that')
+    if calls.key.ambient.autocast:
+        raise tt.BuildRefusedError("it is called under autocast, which torch.export drops", 'mode="jit" keeps it')
     for leaf in calls.key.tensors:
         plain = leaf.type in {torch.Tensor, torch.nn.Parameter} and leaf.layout is torch.strided
         if not plain or leaf.dtype.is_complex:
@@ -198,8 +214,9 @@ def _largest(forward: Callable[..., Any], samples: Sequence[tt.Sample]) -> tt.Sa
     at = max(range(len(trees)), key=lambda i: sum(x.numel() for x in trees[i][0] if isinstance(x, torch.Tensor)))
     leaves, spec = trees[at]
     dense = [leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    made = inspect.BoundArguments(signature, tt.unflatten(spec, dense))  # type: ignore[arg-type]  it is ordered
-    return attrs.evolve(samples[at], call=tt.Call(*made.args, **made.kwargs))
+    made = inspect.BoundArguments(signature, tt.unflatten(spec, dense))
+    call = tt.Call(*made.args, **made.kwargs)
+    return tt.Sample(call=call, expected=samples[at].expected, index=samples[at].index)
 
 
 def _constants(forward: Callable[..., Any], calls: tt.Calls) -> tuple[Any, ...]:

@@ -48,7 +48,9 @@ def run_only(entry: Callable[..., Any], region: int | None) -> Callable[..., Any
 
 
 def _region_setter(eval_frame: Any, region: int | None) -> Callable[[int | None], int | None]:
-    setter: Callable[[int | None], int | None] | None = getattr(eval_frame, "set_eval_frame_isolate_recompiles_id", None)
+    setter: Callable[[int | None], int | None] | None = getattr(
+        eval_frame, "set_eval_frame_isolate_recompiles_id", None
+    )
     if setter is None or region is None:
         return lambda number: number
     return setter

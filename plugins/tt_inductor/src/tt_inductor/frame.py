@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _count = itertools.count(1)
+_STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 _NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -50,7 +51,7 @@ def _parameters(signature: inspect.Signature) -> str:
             parts += [] if "/" in parts else ["/"]
         bare = param.kind == inspect.Parameter.KEYWORD_ONLY and inspect.Parameter.VAR_POSITIONAL not in seen
         parts += ["*"] if bare and "*" not in parts else []
-        star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(param.kind, "")
+        star = _STARS.get(param.kind, "")
         default = "" if param.default is inspect.Parameter.empty else f"=_tt_default_{name}"
         parts.append(f"{star}{name}{default}")
         seen.add(param.kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from tt_inductor.quiet import quiet
 from tt_inductor.warm import Arguments, ambient
 
 _RECOMPILES = 64  # a build decides itself how often it compiles; Dynamo's own limit of 8 ends in silence
+_TRIES = 3
 _ENTRY = """\
 if not _tt_compiling():
     return _tt_missed($ARGS)
@@ -55,6 +57,7 @@ class _Jit:
         self._misses = 0
         self._missing = False
         self._open = self._whole = True
+        self._again = threading.local()
         self._patches = _patches(options, calls.facts)
         self._graphs = Graphs(self._patches, self._late)
         self._signature = frame.signature_of(unit.forward)
@@ -129,9 +132,19 @@ class _Jit:
         return frame.made(self._signature, _SERVICE, names)
 
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the original forward for a call that no program fits."""
+        """Runs the original forward for a call that no program fits.
+
+        While several threads look a program up at once, Dynamo misses one that fits, now and then: so look again first.
+        """
         self._missing = True
         if self._whole and not self._open:
+            tries = getattr(self._again, "tries", 0)
+            if tries < _TRIES:
+                self._again.tries = tries + 1
+                try:
+                    return self._only(*args, **kwargs)
+                finally:
+                    self._again.tries = tries
             self._late()
         return self._forward(*args, **kwargs)
 

@@ -58,17 +58,25 @@ class Package:
         """Loads the program for the weights of `module`, which are used where they are.
 
         Raises:
-            BuildRefusedError: a weight is missing or differs in size, strides, dtype or alignment; loading such a
-                program would give wrong results without an error.
+            BuildRefusedError: see `weights_of`.
+        """
+        weights = self.weights_of(module)
+        loader = _loader(self.path, self.device)
+        if weights:
+            loader.load_constants(weights, False, True, True)
+        return Loaded(run=loader.run, weights=weights)
+
+    def weights_of(self, module: nn.Module) -> dict[str, torch.Tensor]:
+        """The tensors of `module` that the program reads, by its own names.
+
+        Raises:
+            BuildRefusedError: a weight is missing, differs in size, strides, dtype or alignment, or others are tied;
+                loading such a program would give wrong results without an error.
         """
         tensors = tensors_of(module)
         if ties_of(tensors) != self.ties:
             raise tt.BuildRefusedError("other weights are tied than in the program's first unit")
-        bound = {constant.name: _fitting(constant, tensors, self.device) for constant in self.constants}
-        loader = _loader(self.path, self.device)
-        if bound:
-            loader.load_constants(bound, False, True, True)  # noqa: FBT003  positional in C++: active, all, ours to keep
-        return Loaded(run=loader.run, weights=bound)
+        return {constant.name: _fitting(constant, tensors, self.device) for constant in self.constants}
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -79,12 +87,11 @@ class Loaded:
     weights: Mapping[str, torch.Tensor]
 
 
-def compiled(program: torch.export.ExportedProgram, device: torch.device, *, baked: bool, patches: Mapping[str, Any]) -> Path:
-    """Compiles an exported program into a package in a private folder; `forget` deletes it.
+def compiled(exported: torch.export.ExportedProgram, *, baked: bool, patches: Mapping[str, Any]) -> Path:
+    """Compiles an exported program into a package in a private folder.
 
     Args:
-        program: takes and returns flat tensors.
-        device: where its tensors are.
+        exported: takes and returns flat tensors.
         baked: keep the weights in the package.
         patches: Inductor's configuration for it.
     """
@@ -96,7 +103,7 @@ def compiled(program: torch.export.ExportedProgram, device: torch.device, *, bak
         "aot_inductor.package_constants_in_so": baked,
         "always_keep_tensor_constants": True,  # else small weights are written into the code, and twins get them
     }
-    torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=config)
+    torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=config)
     return path
 
 
@@ -179,4 +186,4 @@ def _loader(path: Path, device: torch.device) -> Any:
     from torch._C._aoti import AOTIModelPackageLoader
 
     index = -1 if device.type == "cpu" else device.index or 0  # an index is an error on CPU
-    return AOTIModelPackageLoader(str(path), "model", False, _RUNNERS, index)  # noqa: FBT003  positional in C++
+    return AOTIModelPackageLoader(str(path), "model", False, _RUNNERS, index)

@@ -88,6 +88,7 @@ def restore(
     )
     shared = Shared(
         package=program.owned(package),
+        kind=type(unit.module),
         pack=flat.pack,
         unpack=flat.unpack,
         key=key,
@@ -191,5 +192,12 @@ def _places() -> list[str]:
     """Folders that name a user or a machine, longest first."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    places = {cache_dir(), str(Path(torch.__file__).parent), sys.prefix, sys.base_prefix, str(Path.home()), str(Path.cwd())}
+    places = {
+        cache_dir(),
+        str(Path(torch.__file__).parent),
+        sys.prefix,
+        sys.base_prefix,
+        str(Path.home()),
+        str(Path.cwd()),
+    }
     return sorted((place for place in places if len(place) > 1), key=len, reverse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -107,6 +107,3 @@ def _mark(tensor: torch.Tensor, axes: Sequence[int | tt.Axis]) -> None:
     for dim, axis in enumerate(axes):
         if isinstance(axis, tt.Axis) and tensor.size(dim) > 1:
             mark_dynamic(tensor, dim)
-
-
-Run = Callable[..., Any]

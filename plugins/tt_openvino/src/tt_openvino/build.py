@@ -10,20 +10,24 @@ import torch
 import tt_core as tt
 from tt_openvino.convert import Compiled, compiled
 from tt_openvino.options import Settings, settings_of
-from tt_openvino.refuse import refuse_calls
+from tt_openvino.probe import one_line
+from tt_openvino.refuse import attends_once, refuse_calls
 from tt_openvino.run import Plan, Runner
 
 Sizes = tuple[tuple[int, ...], ...]
 
 _PROGRAMS = 3
-"""Programs that one built may hold: one for sizes from 2 on, others where a size of 1 or a branch needs its own."""
+"""Programs that one built may hold: one for sizes from 2 on, others where a size of 1 or a branch makes another."""
+_EXPORTS = 6
+"""Traces that are made to find them."""
 
 
 def build(backend: str, unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Mapping[str, Any]) -> tt.Built:
     """Answers the hook `tt_build`.
 
-    The unit is exported around its largest recorded call; recorded calls that this program is not right for get their
-    own. Sizes inside the covered ranges that no program is right for run the original forward.
+    The unit is exported around its largest recorded call; recorded calls that this trace is not right for are traced
+    too, and get a program of their own where the trace is another program. Sizes inside the covered ranges that no
+    trace is right for run the original forward.
 
     Raises:
         BuildRefusedError: with the reason.
@@ -38,6 +42,7 @@ def build(backend: str, unit: tt.Unit, calls: tt.Calls, device: torch.device, op
     pairs = _programs(flat, calls, settings)
     programs = [program for _, program in pairs]
     runner = Runner(programs, [leaf.dtype for leaf in calls.key.tensors])
+    _prime(flat, calls, runner, device)
     covers = _covers([covered for covered, _ in pairs], calls.shapes, [flat.sizes(sample) for sample in calls.samples])
     return tt.Built(
         call=_call(flat, unit.forward, runner, device),
@@ -54,20 +59,58 @@ def build(backend: str, unit: tt.Unit, calls: tt.Calls, device: torch.device, op
 
 def _programs(flat: tt.Flat, calls: tt.Calls, settings: Settings) -> list[tuple[tt.Shapes, Compiled]]:
     """What each program covers, and the program: enough of them for every recorded call without a moving axis at 0."""
-    made: list[tuple[tt.Shapes, Compiled]] = []
+    groups = _groups(flat, calls)
+    if not groups:
+        raise tt.BuildRefusedError("all recorded inputs are empty")
+    made = []
+    while groups:  # an exported program goes before the next is compiled
+        exports = groups.pop(0)
+        made.append((exports[0].covers(calls.shapes), compiled(exports, settings)))
+    return made
+
+
+def _groups(flat: tt.Flat, calls: tt.Calls) -> list[list[tt.Exported]]:
+    """Exports for all recorded sizes; those of one group are one program, the first the most general."""
+    groups: list[list[tt.Exported]] = []
     for sample in sorted(calls.samples, key=lambda sample: -_elements(flat.sizes(sample))):
         sizes = flat.sizes(sample)
-        if _void(sizes, calls.shapes) or any(program.fits(sizes) for _, program in made):
+        if _void(sizes, calls.shapes) or any(exported.fits(sizes) for group in groups for exported in group):
             continue
-        if len(made) == _PROGRAMS:
-            raise tt.BuildRefusedError(f"its recorded sizes need more than {_PROGRAMS} programs")
+        if sum(map(len, groups)) == _EXPORTS:
+            raise tt.BuildRefusedError(f"its recorded sizes need more than {_EXPORTS} exports")
         exported = flat.export(sample, calls.shapes)
         if not exported.fits(sizes):
             raise tt.BuildRefusedError("the exported program does not admit the sizes it was exported with")
-        made.append((exported.covers(calls.shapes), compiled(exported, settings)))
-    if not made:
-        raise tt.BuildRefusedError("all recorded inputs are empty")
-    return made
+        _join(groups, exported)
+    return groups
+
+
+def _join(groups: list[list[tt.Exported]], exported: tt.Exported) -> None:
+    """Adds a trace to the program that serves it, or as one of its own."""
+    for group in groups:
+        if group[0].serves(exported) and not attends_once(exported.program):
+            group.append(exported)
+            return
+    if len(groups) == _PROGRAMS:
+        raise tt.BuildRefusedError(f"its recorded sizes need more than {_PROGRAMS} programs")
+    groups.append([exported])
+
+
+def _prime(flat: tt.Flat, calls: tt.Calls, runner: Runner, device: torch.device) -> None:
+    """Runs each program once on its largest recorded call, so that OpenVINO chooses its kernels for that one.
+
+    Raises:
+        BuildRefusedError: it compiled, but does not run.
+    """
+    primed: list[Compiled] = []
+    for sample in sorted(calls.samples, key=lambda sample: -_elements(flat.sizes(sample))):
+        plan = runner.find(flat.sizes(sample))
+        if plan is not None and plan.program not in primed:
+            primed.append(plan.program)
+            try:
+                _run_on(device)(plan, flat.example(sample))
+            except RuntimeError as error:
+                raise tt.BuildRefusedError(f"OpenVINO cannot run it: {one_line(error)}") from error
 
 
 def _elements(sizes: Sizes) -> int:
@@ -96,7 +139,7 @@ def _notes(programs: Sequence[Compiled], settings: Settings) -> tuple[str, ...]:
 
 def _call(flat: tt.Flat, forward: Callable[..., Any], runner: Runner, device: torch.device) -> Callable[..., Any]:
     pack, unpack, get, find = flat.pack, flat.unpack, runner.get, runner.find
-    run = Plan.run if device.type == "cpu" else _across(device)
+    run = _run_on(device)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         inputs = pack(*args, **kwargs)
@@ -109,8 +152,10 @@ def _call(flat: tt.Flat, forward: Callable[..., Any], runner: Runner, device: to
     return call
 
 
-def _across(device: torch.device) -> Callable[[Plan, Sequence[torch.Tensor]], list[torch.Tensor]]:
-    """Runs a plan for tensors on another device: one copy each way."""
+def _run_on(device: torch.device) -> Callable[[Plan, Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """Runs a plan for tensors of a device: on the CPU as they are, elsewhere with one copy each way."""
+    if device.type == "cpu":
+        return Plan.run
 
     def run(plan: Plan, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         results = plan.run([tensor.to("cpu") for tensor in inputs])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,16 @@ from tt_openvino.refuse import refuse_program
 
 Sizes = tuple[tuple[int, ...], ...]
 
+_OPEN = 2**31 - 1
+"""The size of an axis without a known bound."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Compiled:
     """One program on one device; the exported program itself is gone.
 
     Attributes:
-        fits: whether it is right for these input sizes.
-        result_sizes: sizes of the results for input sizes that fit.
+        sizes: per trace: whether it is right for these input sizes, and the sizes of the results then.
         dtypes: of the results.
         ports: port index of each input.
         limits: what int64 inputs may hold.
@@ -34,8 +36,7 @@ class Compiled:
         precision: what it computes floating point in.
     """
 
-    fits: Callable[[Any], bool]
-    result_sizes: Callable[[Any], Sizes]
+    sizes: tuple[tuple[Callable[[Any], bool], Callable[[Any], Sizes]], ...]
     dtypes: tuple[torch.dtype, ...]
     ports: tuple[int, ...]
     limits: dict[int, Limit]
@@ -43,14 +44,25 @@ class Compiled:
     weight_bytes: int
     precision: str
 
+    def result_sizes(self, sizes: Sizes) -> Sizes | None:
+        """Sizes of the results for input sizes; None where the program is not right for them."""
+        for fits, results in self.sizes:
+            if fits(sizes):
+                return results(sizes)
+        return None
 
-def compiled(exported: tt.Exported, settings: Settings) -> Compiled:
+
+def compiled(exports: Sequence[tt.Exported], settings: Settings) -> Compiled:
     """Converts and compiles a program.
+
+    Args:
+        exports: traces of one program, the most general first; each adds the sizes that it is right for.
+        settings: device, hint, precision, threads.
 
     Raises:
         BuildRefusedError: the graph is refused, or OpenVINO cannot convert or compile it.
     """
-    program = exported.program
+    program = exports[0].program
     refuse_program(program)
     results = _results(program)
     limits = limits_of(program)
@@ -58,14 +70,13 @@ def compiled(exported: tt.Exported, settings: Settings) -> Compiled:
     model = _converted(program)
     ports = input_ports(model, [str(name) for name in program.graph_signature.user_inputs])
     check_outputs(model, results)
-    _narrow(model, exported, ports)
+    _narrow(model, exports, ports)
     loaded = _loaded(model, settings, precision)
     input_ports(
         loaded, [str(name) for name in program.graph_signature.user_inputs]
     )  # compiling may not drop any either
     return Compiled(
-        fits=exported.fits,
-        result_sizes=exported.result_sizes,
+        sizes=tuple((exported.fits, exported.result_sizes) for exported in exports),
         dtypes=tuple(value.dtype for value in results),
         ports=ports,
         limits=limits,
@@ -116,23 +127,27 @@ def _converted(program: torch.export.ExportedProgram) -> Any:
             raise tt.BuildRefusedError(f"OpenVINO cannot convert it: {one_line(error)}") from error
 
 
-def _narrow(model: Any, exported: tt.Exported, ports: tuple[int, ...]) -> None:
+def _narrow(model: Any, exports: Sequence[tt.Exported], ports: tuple[int, ...]) -> None:
     """Tells the model the sizes that are known: the converter leaves them all open."""
     import openvino as ov
 
-    def dimension(size: int | str) -> Any:
-        if isinstance(size, int):
-            return ov.Dimension(size)
-        return ov.Dimension(*exported.ranges[size]) if size in exported.ranges else ov.Dimension.dynamic()
-
-    shapes = {
-        port: ov.PartialShape([dimension(size) for size in leaf])
-        for port, leaf in zip(ports, exported.leaves, strict=True)
-    }
+    shapes = {}
+    for index, port in enumerate(ports):
+        ranges = [_ranges(exported, index) for exported in exports]
+        axes = [(min(lo for lo, _ in axis), max(hi for _, hi in axis)) for axis in zip(*ranges, strict=True)]
+        shapes[port] = ov.PartialShape([ov.Dimension(lo, hi) for lo, hi in axes])
     try:
         model.reshape(shapes)
     except RuntimeError as error:
         raise tt.BuildRefusedError(f"OpenVINO cannot give it its sizes: {one_line(error)}") from error
+
+
+def _ranges(exported: tt.Exported, index: int) -> list[tuple[int, int]]:
+    """The least and largest size of each axis of an input."""
+    return [
+        (size, size) if isinstance(size, int) else exported.ranges.get(size, (0, _OPEN))
+        for size in exported.leaves[index]
+    ]
 
 
 def _loaded(model: Any, settings: Settings, precision: str) -> Any:

@@ -85,6 +85,20 @@ def _refuse_dtype(node: Any) -> None:
             raise tt.BuildRefusedError(f"it computes in {value.dtype}, which wraps in torch and saturates in OpenVINO")
 
 
+def attends_once(program: torch.export.ExportedProgram) -> bool:
+    """Whether an attention in this trace has one query.
+
+    OpenVINO's CPU attention (2026.4) that runs one query first is wrong for 16 and more ever after, so such a trace is
+    compiled on its own.
+    """
+    for node in program.graph.nodes:
+        if node.op == "call_function" and "scaled_dot_product" in op_name(node):
+            query = node.args[0].meta["val"]
+            if isinstance(query.shape[-2], int) and query.shape[-2] == 1:
+                return True
+    return False
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors of a node's value."""
     values = value if isinstance(value, (tuple, list)) else (value,)

@@ -167,8 +167,9 @@ class Runner:
 
     def _planned(self, sizes: Sizes) -> Plan | None:
         for program, requests in self._programs:
-            if program.fits(sizes):
-                return _plan(program, requests, sizes, self._dtypes)
+            results = program.result_sizes(sizes)
+            if results is not None:
+                return _plan(program, requests, sizes, results, self._dtypes)
         return None
 
     def close(self) -> None:
@@ -179,8 +180,9 @@ class Runner:
         self._programs.clear()
 
 
-def _plan(program: Compiled, requests: deque[Request], sizes: Sizes, dtypes: tuple[torch.dtype, ...]) -> Plan:
-    results = program.result_sizes(sizes)
+def _plan(
+    program: Compiled, requests: deque[Request], sizes: Sizes, results: Sizes, dtypes: tuple[torch.dtype, ...]
+) -> Plan:
     numbers = [(i, limit.low, limit.high) for i, limit in program.limits.items() if 0 not in sizes[i]]
     return Plan(
         program=program,
