@@ -2,7 +2,7 @@
 
 `torch.export` fixes sizes 0 and 1, mostly without the program being another one. Where every operator, argument and
 size of the special trace is what the general trace gives when the special sizes are put in, a runtime that asks sizes
-at run time (OpenVINO, ONNX Runtime) needs only the general program.
+at run time needs only the general program.
 """
 
 from __future__ import annotations
