@@ -38,7 +38,7 @@ def attempt(call: Callable[[], T], *, where: str) -> T | Caught:
 
     Args:
         call: what to run.
-        where: the place, for people: `build inductor on 'encoder.0'`.
+        where: the place, for people: `build of 'encoder.0'`.
 
     Raises:
         KeyboardInterrupt, SystemExit: always passed on.

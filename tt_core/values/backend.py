@@ -130,7 +130,7 @@ def _frozen_steps(steps: Iterable[tuple[str, Options | Iterable[tuple[str, Any]]
 class Candidate:
     """A chain of (backend name, options), innermost first.
 
-    `Candidate(steps=(("inductor", {"freezing": True}), ("cuda_graph", {})))`, or `Candidate.of("inductor", freezing=True)`.
+    `Candidate(steps=(("jit", {"fast": True}), ("graph", {})))`, or `Candidate.of("jit", fast=True).over("graph")`.
     """
 
     steps: Steps = attrs.field(converter=_frozen_steps)
@@ -150,7 +150,7 @@ class Candidate:
         return "+".join(name for name, _ in self.steps)
 
     def __str__(self) -> str:
-        """The name with the options that were set: `inductor(freezing=True)+cuda_graph`."""
+        """The name with the options that were set: `jit(fast=True)+graph`."""
         return "+".join(_step_text(name, options) for name, options in self.steps)
 
 
