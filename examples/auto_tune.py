@@ -28,7 +28,8 @@ def main() -> int:
         expected = [model(sample) for sample in samples]
 
     for depth in tt.auto_tune(model, samples, dry_run=True).depths:
-        print(f"depth {', '.join(map(str, depth.cut.depths))}: {depth.wrapped} modules would be tuned")
+        depths = ", ".join(map(str, depth.cut.depths))
+        print(f"depth {depths}: modules that would be tuned: {depth.wrapped}")
 
     result = tt.auto_tune(model, samples, progress=True)
     print(result)

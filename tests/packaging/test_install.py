@@ -37,6 +37,8 @@ def entry_points(plugin: Path) -> list[str]:
 
 
 EXTRAS = tuple(name for plugin in PLUGINS for name in entry_points(plugin))
+ON_CPU = {"inductor", "openvino"}
+"""Plugins with a backend for the CPU, which every machine that runs these tests has."""
 MATRIX = {"bare": (), **{extra: (extra,) for extra in EXTRAS}, "all": EXTRAS}
 
 
@@ -148,9 +150,9 @@ def test_the_extra_brings_its_plugins(environment: Environment):
 
 
 def test_the_doctor_knows(environment: Environment):
-    """`doctor` lists the plugins that are there, says how to install the missing ones, and fails if there is none."""
+    """`doctor` lists the plugins that are there, says how to install the missing ones, and fails if none runs here."""
     done = environment.run("python", "-m", "tt_core", "doctor", check=False)
-    assert done.returncode == (0 if environment.plugins else 1), done.stdout + done.stderr
+    assert done.returncode == (0 if ON_CPU & set(environment.plugins) else 1), done.stdout + done.stderr
     for name in EXTRAS:
         assert name in done.stdout
         assert (f"tt-core[{name}]" in done.stdout or f"tt-{name}" in done.stdout) or name in environment.plugins

@@ -46,7 +46,7 @@ def tt_build(unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Mapp
     wanted = Options.of(options)
     if wanted.mode == "aot":
         return aot.build(unit, calls, wanted, device)
-    return jit.build(unit, calls, wanted)
+    return jit.build(unit, calls, wanted, device)
 
 
 @tt.hookimpl

@@ -15,6 +15,7 @@ from torch.torch_version import TorchVersion
 import tt_core as tt
 from tt_inductor import program
 from tt_inductor.inputs import inputs_of
+from tt_inductor.kept import process_kept
 from tt_inductor.options import Options
 from tt_inductor.program import Loaded, Package
 from tt_inductor.quiet import quiet
@@ -70,7 +71,7 @@ def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device
         BuildRefusedError: it does not export, or one of AOTInductor's silent traps lies on its way.
     """
     _refuse(calls)
-    with quiet(tuners=options.max_autotune), ambient(calls.key, inference=False):
+    with process_kept(device), quiet(tuners=options.max_autotune), ambient(calls.key, inference=False):
         flat = tt.flatten_unit(unit, calls)
         sample = _largest(unit.forward, calls.samples)
         exported = flat.export(sample, calls.shapes)

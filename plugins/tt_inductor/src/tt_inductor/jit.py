@@ -15,6 +15,7 @@ import tt_core as tt
 from tt_inductor import frame
 from tt_inductor.cached import run_only
 from tt_inductor.graphs import Graphs
+from tt_inductor.kept import module_kept, process_kept
 from tt_inductor.options import Options
 from tt_inductor.quiet import quiet
 from tt_inductor.warm import Arguments, ambient
@@ -31,13 +32,14 @@ if _tt_grad() or _tt_inference():
 return _tt_run($ARGS)"""
 
 
-def build(unit: tt.Unit, calls: tt.Calls, options: Options) -> tt.Built:
+def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device) -> tt.Built:
     """Compiles `unit` for the recorded calls.
 
     Args:
         unit: its module runs the original forward.
         calls: where sizes moved the program is compiled for moving sizes, else for the very sizes.
         options: see `Options`.
+        device: where the unit is.
 
     Returns:
         A built whose programs are all compiled. It reads weights from the module, unless they are frozen.
@@ -45,7 +47,9 @@ def build(unit: tt.Unit, calls: tt.Calls, options: Options) -> tt.Built:
     Raises:
         BuildRefusedError: nothing was compiled, it would compile anew in service, or the compiler failed.
     """
-    return _Jit(unit, calls, options).built()
+    kept = module_kept(unit.module, calls.facts.writes_state)
+    with process_kept(device), kept, quiet(tuners=options.max_autotune):
+        return _Jit(unit, calls, options).built()
 
 
 class _Jit:
@@ -70,7 +74,7 @@ class _Jit:
     def built(self) -> tt.Built:
         """Compiles all cases, looks whether they all hit, and hands out what runs them."""
         arguments = Arguments(self._signature, self._calls)
-        with quiet(tuners=self._options.max_autotune), _configured(self._patches), _readable():
+        with _configured(self._patches), _readable():
             first = self._compile(arguments)
             self._settle(arguments)
         self._graphs.close_build()

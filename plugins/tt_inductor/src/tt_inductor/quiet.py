@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import logging
 import warnings
@@ -25,16 +26,16 @@ def quiet(*, tuners: bool = False) -> Iterator[None]:
     Args:
         tuners: also catch what kernel tuners write straight to stderr. Everybody else's output is caught with it.
     """
-    loggers = [log for log in _torch_loggers() if log.handlers]
-    saved = [(log, log.handlers[:]) for log in loggers]
     output = io.StringIO()
     redirect = contextlib.redirect_stderr(output) if tuners else contextlib.nullcontext()
-    forward = _Forward()
+    saved: list[tuple[logging.Logger, list[logging.Handler]]] = []
     try:
-        for log in loggers:
-            log.handlers[:] = [forward]
         with warnings.catch_warnings(), redirect:
             warnings.simplefilter("ignore")
+            importlib.import_module("torch._dynamo")  # it sets up its loggers, and adds a warnings filter
+            for log in _torch_loggers():
+                saved.append((log, log.handlers[:]))
+                log.handlers[:] = [_Forward()]
             yield
     finally:
         for log, handlers in saved:
@@ -44,6 +45,7 @@ def quiet(*, tuners: bool = False) -> Iterator[None]:
 
 
 def _torch_loggers() -> list[logging.Logger]:
-    """Torch's loggers; the one at the top may get its handler later, when `torch._dynamo` is imported."""
-    known = logging.Logger.manager.loggerDict
-    return [log for name, log in known.items() if name.split(".")[0] == "torch" and isinstance(log, logging.Logger)]
+    """Torch's loggers that have handlers of their own."""
+    named = logging.Logger.manager.loggerDict
+    ours = [log for name, log in named.items() if name.split(".")[0] == "torch" and isinstance(log, logging.Logger)]
+    return [log for log in ours if log.handlers]

@@ -1,0 +1,34 @@
+"""The kit asks inductor every promise that it makes; the other tests here ask what only inductor does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tt_core.testing import BackendContract
+from tt_core.testing.ladder import ALL, AXES, NESTED, ROWS
+
+
+@pytest.mark.real
+class TestInductor(BackendContract):
+    @pytest.fixture
+    def plugin(self):
+        import tt_inductor
+
+        return tt_inductor
+
+
+@pytest.mark.long
+class TestInductorEverywhere(TestInductor):
+    rungs = ALL
+
+
+@pytest.mark.long
+class TestFreezing(TestInductor):
+    options = {"freezing": True}
+    rungs = (ROWS, AXES)
+
+
+@pytest.mark.long
+class TestAot(TestInductor):
+    options = {"mode": "aot"}
+    rungs = (ROWS, AXES, NESTED)
