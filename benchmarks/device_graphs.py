@@ -2,7 +2,8 @@
 
 For each model and dtype the tuned model is the baseline of one race with eager, `torch.compile`, a graph captured by hand over
 eager, and one captured by hand over the compiled model: weights and inputs are the same, results are owned by the caller in
-each of them. Goal: `auto_tune` at least 0.97x of the best.
+each of them. "unguarded" is what `auto_tune` installed without the guard that is asked before it, "guarded late" asks the guard
+while the device already works: a breakdown, no choices. Goal: `auto_tune` at least 0.97x of the best.
 
     python benchmarks/device_graphs.py --out build/device_graphs
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import json
 import os
 import subprocess
@@ -28,6 +30,7 @@ from torch import nn
 import tt_core as tt
 from tt_core.clock import Rules, Runner, WallTimer, race
 from tt_core.contain import Caught, attempt
+from tt_core.install import Dispatcher
 
 GOAL = 0.97
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -61,7 +64,7 @@ def resnet() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     """ResNet-50, one image of 224 x 224."""
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    return ResNetForImageClassification(ResNetConfig(num_labels=1000)), {"pixel_values": torch.randn(1, 3, 224, 224)}
+    return ResNetForImageClassification(ResNetConfig()), {"pixel_values": torch.randn(1, 3, 224, 224)}
 
 
 def encoder() -> tuple[nn.Module, dict[str, torch.Tensor]]:
@@ -93,7 +96,8 @@ def made(model: str, dtype: str, device: torch.device) -> tuple[nn.Module, dict[
 def graphed(run: Callable[..., Any], sample: dict[str, torch.Tensor]) -> Callable[..., Any]:
     """A graph made by hand over `run`, as PyTorch's documentation shows, with results that the caller owns."""
     static = {name: x.clone() for name, x in sample.items()}
-    side = torch.cuda.Stream()
+    runtime: Any = torch.cuda
+    side = runtime.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -132,11 +136,15 @@ def line(model: str, dtype: str, device: torch.device, *, race_s: float) -> dict
     chosen = [str(choice.candidate) for choice in result.plan.choices] if result.plan else ["eager"]
     by_hand = variants(module, sample)
     able = {name: call for name, call in by_hand.items() if not isinstance(call, Caught)}
+    held = vars(tuned).get("forward")
+    if isinstance(held, Dispatcher):
+        able |= _taken_apart(held)
     runners = [Runner(name="auto_tune", call=tuned), *(Runner(name=name, call=call) for name, call in able.items())]
     rules = Rules(cap_s=race_s, looks=(16, 24, 32))
     timings = race(WallTimer(device), runners, lambda: [tt.Call(**sample)], rules, device=device)
     ms = {r.name: None if isinstance(t, Caught) else 1e3 * t.median for r, t in zip(runners, timings, strict=True)}
     ratios = {r.name: t.interval for r, t in zip(runners[1:], timings[1:], strict=True) if not isinstance(t, Caught)}
+    apart = {name: ratios.pop(name).mid for name in ("unguarded", "guarded late") if name in ratios}
     best = min(ratios, key=lambda name: ratios[name].mid)
     return {
         "model": model,
@@ -145,12 +153,25 @@ def line(model: str, dtype: str, device: torch.device, *, race_s: float) -> dict
         "best_by_hand": best,
         "auto_tune_over_best": ratios[best].mid,
         "interval": [ratios[best].low, ratios[best].high],
+        "over_auto_tune": apart,
         "installed": chosen,
         "speedup": result.speedup,
         "tune_s": result.seconds,
         "trials": {str(trial.candidate): _told(trial) for trial in result.trials},
         "failed_by_hand": {name: call.reason for name, call in by_hand.items() if isinstance(call, Caught)},
     }
+
+
+def _taken_apart(held: Dispatcher) -> dict[str, Callable[..., Any]]:
+    """What is installed without its guard, and with the guard asked while the device already works."""
+    route = held.routes[0]
+
+    def late(**given: torch.Tensor) -> Any:
+        result = route.serve(**given)
+        assert route.guard(**given)
+        return result
+
+    return {"unguarded": route.entry.built.call, "guarded late": late}
 
 
 def _told(trial: tt.Trial) -> Any:
@@ -216,7 +237,7 @@ def warm_one(model: str, dtype: str, device: torch.device) -> None:
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
     """The figures as Markdown, ms a call."""
-    names = ("auto_tune", "eager", "inductor", "graph", "inductor+graph")
+    names = ("auto_tune", "guarded late", "unguarded", "eager", "inductor", "graph", "inductor+graph")
     rows = [
         f"| model | {' | '.join(names)} | installed | auto_tune / best by hand |",
         f"|---|{'---|' * len(names)}---|---|",
@@ -243,12 +264,13 @@ def main() -> int:
     parser.add_argument("--race-s", type=float, default=0.6)
     parser.add_argument("--warm-s", type=float, default=120.0, help="limit of the compiling pass; 0: none")
     parser.add_argument("--budget-s", type=float, default=420.0, help="no new line is started after so many seconds")
+    parser.add_argument("--no-deeper", action="store_true", help="only the whole models")
     parser.add_argument("--warm", nargs=2, metavar=("MODEL", "DTYPE"))
     options = parser.parse_args()
     device = torch.device("cuda", 0)
     warnings.simplefilter("ignore")
     if options.warm:
-        warm_one(*options.warm, device)
+        warm_one(options.warm[0], options.warm[1], device)
         return 0
     return _run(options, device)
 
@@ -267,14 +289,14 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
         "deeper": [],
     }
     with torch.no_grad():
-        for dtype in options.dtypes.split(","):
-            one = attempt(lambda dtype=dtype: deeper(device, dtype, race_s=options.race_s), where="deeper")
+        for dtype in () if options.no_deeper else options.dtypes.split(","):
+            one = attempt(functools.partial(deeper, device, dtype, race_s=options.race_s), where="deeper")
             found["deeper"].append({"error": one.detail} if isinstance(one, Caught) else one)
         for model, dtype in names:
             if timer.now() - began > options.budget_s:
                 found["lines"].append({"model": model, "dtype": dtype, "error": "no time left"})
                 continue
-            one = attempt(lambda m=model, d=dtype: line(m, d, device, race_s=options.race_s), where=model)
+            one = attempt(functools.partial(line, model, dtype, device, race_s=options.race_s), where=model)
             row = {"model": model, "dtype": dtype, "error": one.detail} if isinstance(one, Caught) else one
             found["lines"].append(row)
             torch.cuda.empty_cache()

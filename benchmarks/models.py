@@ -162,7 +162,7 @@ class OnOpenVINO:
         }
         self.compiled = ov.compile_model(converted, "CPU", config)
 
-    def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> list[torch.Tensor]:
+    def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> list[torch.Tensor]:  # noqa: D102
         given = {name: tensor.numpy() for name, tensor in kwargs.items()} or [tensor.numpy() for tensor in args]
         return [torch.from_numpy(array) for array in self.compiled(given).values()]
 

@@ -9,14 +9,22 @@ from typing import Any
 import torch
 
 from tt_core import clock, install, report, samples, session, state, survey
-from tt_core.arguments import as_patterns, as_tolerance, check_depths, check_numbers, declared_feed, device_of
+from tt_core.arguments import (
+    as_patterns,
+    as_tolerance,
+    candidates,
+    check_depths,
+    check_numbers,
+    declared_feed,
+    device_of,
+)
 from tt_core.errors import UsageError
 from tt_core.plugins import Plugins
 from tt_core.result import AutoTuneResult, Listener
 from tt_core.session import Options, Recording, Run, record
 from tt_core.settings import Settings
-from tt_core.strategy import Strategy, assemble, default_strategy
-from tt_core.values import Candidate, Cut, Tolerance
+from tt_core.strategy import Strategy
+from tt_core.values import Cut, Tolerance
 
 __all__ = ["Recording", "auto_tune", "inspect", "record", "refresh", "stale", "stats", "tune", "untune"]
 
@@ -258,7 +266,8 @@ def _run(
 ) -> Iterator[Run]:
     """Everything that a session needs, checked before any work; one tuning at a time in the process."""
     plugins = Plugins.load(extra=options.settings.plugins)
-    default, offered = _offered(plugins, options, backends, exclude)
+    asked = [one for one in (options.strategy, *options.strategies.values()) if one is not None]
+    default, offered = candidates(plugins, options.device, asked, backends, exclude)
     feed = samples.read(dataset, obj, inference_function=inference_function, max_samples=max_samples)
     if options.declared is not None:
         feed = declared_feed(feed, options.declared)
@@ -280,30 +289,3 @@ def _run(
 def _alone(obj: Any) -> contextlib.AbstractContextManager[None]:
     """One tuning at a time in the process, one thread at a time on an object."""
     return clock.tuning(obj, *(found.module for found in state.find(obj)))
-
-
-def _offered(
-    plugins: Plugins, options: Options, backends: Sequence[str] | None, exclude: Sequence[str] | None
-) -> tuple[Strategy, tuple[Candidate, ...]]:
-    """The default strategy, and every candidate that some strategy of the run may name.
-
-    Raises:
-        UnknownBackendError: a name that nobody declared.
-        UsageError: a strategy names a backend that does not run here.
-    """
-    default = default_strategy(options.device, backends=backends, exclude=exclude, plugins=plugins)
-    asked = [options.strategy, *options.strategies.values()]
-    named = [name for strategy in asked if strategy is not None for name in _named(strategy)]
-    for name in named:
-        plugins.named(name)
-    ready, refused = plugins.ready(options.device, only=backends, exclude=tuple(exclude or ()), lossy=named)
-    missing = {refusal.name: refusal for refusal in refused}
-    for name in named:
-        if name not in {backend.name for backend in ready}:
-            raise UsageError(f"backend {name!r} cannot be used: {missing[name].reason}. {missing[name].hint}".rstrip())
-    return default, assemble(ready)
-
-
-def _named(strategy: Strategy) -> list[str]:
-    """The backends that a strategy names, chains taken apart."""
-    return [part for name in strategy.names for part in name.split("+")]

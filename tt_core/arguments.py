@@ -10,9 +10,10 @@ import torch
 
 from tt_core import samples, state
 from tt_core.errors import UsageError
+from tt_core.plugins import Plugins
 from tt_core.session import Declared
-from tt_core.strategy import as_device
-from tt_core.values import Tolerance, evolve
+from tt_core.strategy import Strategy, as_device, assemble, default_strategy
+from tt_core.values import Candidate, Tolerance, evolve
 
 
 def check_depths(min_depth: int, max_depth: int) -> None:
@@ -99,3 +100,35 @@ def declared_feed(feed: samples.Feed, declared: Declared) -> samples.Feed:
         for index, sample in enumerate(feed.samples):
             declared.check(sample, f"sample {index}")
     return evolve(feed, notes=tuple(note for note in feed.notes if note != samples.ONE_SHAPE))
+
+
+def candidates(
+    plugins: Plugins,
+    device: torch.device,
+    asked: Sequence[Strategy],
+    backends: Sequence[str] | None,
+    exclude: Sequence[str] | None,
+) -> tuple[Strategy, tuple[Candidate, ...]]:
+    """The default strategy, and every candidate that some strategy of the run may name.
+
+    Args:
+        plugins: who takes part.
+        device: the tuning device.
+        asked: the caller's own strategies.
+        backends: as in `api.auto_tune`.
+        exclude: as in `api.auto_tune`.
+
+    Raises:
+        UnknownBackendError: a name that nobody declared.
+        UsageError: a strategy names a backend that does not run here.
+    """
+    default = default_strategy(device, backends=backends, exclude=exclude, plugins=plugins)
+    named = [part for strategy in asked for name in strategy.names for part in name.split("+")]
+    for name in named:
+        plugins.named(name)
+    ready, refused = plugins.ready(device, only=backends, exclude=tuple(exclude or ()), lossy=named)
+    missing = {refusal.name: refusal for refusal in refused}
+    for name in named:
+        if name not in {backend.name for backend in ready}:
+            raise UsageError(f"backend {name!r} cannot be used: {missing[name].reason}. {missing[name].hint}".rstrip())
+    return default, assemble(ready)

@@ -40,6 +40,7 @@ def test_twins_are_chosen_once(make, data, auto, bench):
     assert [(choice.unit, choice.members) for choice in result.plan.choices] == [("layers.0", LAYERS)]
     assert {trial.unit for trial in result.trials} == {"layers.0"}
     assert (result.selected.tuned, result.selected.wrapped) == (3, 3)
+    assert "layers.0-2 (3 FakeLayer)" in str(result)
 
 
 def test_each_twin_keeps_its_own_results(make, data, auto, bench):
@@ -103,6 +104,7 @@ def test_eager_is_a_choice_too(make, data, auto, bench):
     result = auto(make(Row), data, slow, min_depth=1, max_depth=1)
     assert slow.count("build") == 1
     assert [choice.members for choice in result.depths[0].choices] == [LAYERS]
+    assert "layers.0-2 (3 FakeLayer)" in str(result)
 
 
 def test_other_strategies_are_no_twins(make, data, auto, bench):

@@ -75,7 +75,9 @@ class Group:
 def groups(data: Data) -> tuple[Group, ...]:
     """The units of every depth that was tried, the installed depth first; each unit stands once."""
     trials = _by_place(data["trials"])
-    left = dict.fromkeys(path for path, _ in trials)
+    shared = (choice["members"] for depth in data["depths"] for choice in depth["choices"])
+    twins = (path for members in shared if len(members) > 1 for path in members)  # only the first of them was tried
+    left = dict.fromkeys([*(path for path, _ in trials), *twins])
     made: list[Group] = []
     for depth in sorted(data["depths"], key=lambda depth: not depth["selected"]):
         choices = _chosen(depth)
