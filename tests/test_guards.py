@@ -484,3 +484,18 @@ def test_look_up_by_training_and_autocast():
         pick = compile_pick(unit, [*keys, callkey.key_of(unit.forward, Call(X), training=True)])
         assert pick.table[pick.of(X)] == (1,)
     assert pick.table[pick.of(X)] == (0,)
+
+
+def test_a_tied_weight_is_read_once():
+    """A parameter under two names is watched once: torch's own guard would hold for nothing, and each call would be slow."""
+    module = Block().eval()
+    module.tied = nn.Linear(4, 4)
+    module.again = nn.Linear(4, 4)
+    module.again.weight = module.tied.weight
+    found = guard(Call(X), module, Weights.STORAGE)
+    prints = [each for each in found.watch.prints if each.tensor is module.tied.weight]
+    assert len(prints) == 1
+    with torch.no_grad():
+        assert says(found, X)
+        module.again.weight = nn.Parameter(module.tied.weight.detach().clone())
+        assert falls(found, X) is Fall.WEIGHTS

@@ -539,3 +539,29 @@ def test_a_forked_child(net):
             os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert torch.equal(net.second(X), want)
+
+
+def test_on_a_device_weights_are_looked_at_after_the_launch(net, monkeypatch):
+    """On a device a STORAGE built runs first and its weights are looked at while the device works: moved weights drop its result."""
+    monkeypatch.setattr("tt_core.guards.compiler._may_wait", lambda _: True)  # the one place that asks for the device
+    model, given, ran = net, X, []
+
+    def built(unit):
+        def call(*args):
+            ran.append(len(ran))
+            return unit.forward(*args).double()  # told from the original by its dtype
+
+        return call
+
+    unit = unit_of(model)
+    tuned_ = install([entry(unit, built(unit), Call(given), weights=Weights.STORAGE)])
+    assert model(given).dtype is torch.float64
+    first = next(iter(model.parameters()))
+    owner = next(m for m in model.modules() if any(p is first for p in m._parameters.values()))
+    name = next(n for n, p in owner._parameters.items() if p is first)
+    setattr(owner, name, torch.nn.Parameter(first.detach().clone()))
+    with pytest.warns(FallbackWarning, match="tt.refresh"):
+        assert model(given).dtype is torch.float32
+    assert len(ran) == 2
+    assert sum(stats(model)[""].falls.values()) == 1
+    tuned_.undo()

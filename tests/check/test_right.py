@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tt_core.check import whole
 from tt_core.values import Call, Tolerance
 
 KINDS = ("mlp", "normed", "attention", "conv")
@@ -82,3 +83,16 @@ def test_tightened_tolerance_can_refuse_rounding(unit_trial, unit_kinds):
     trial = unit_trial(unit_kinds["mlp"])
 
     assert not trial.verdict(trial.unit.module.other, Tolerance(factor=1e-3)).ok
+
+
+def test_last_bits_of_large_half_precision_numbers_pass_without_a_truth():
+    """Where there is no float64 run, one large bfloat16 number a few last bits off is rounding; one far off is not."""
+    torch.manual_seed(0)
+    eager = torch.randn(4, 256).to(torch.bfloat16)
+    eager[0, 0] = 8.0
+    bits, far = eager.clone(), eager.clone()
+    bits[0, 0] = 8.0625  # one last bit is 1/32 here; the tensor's rms is 1
+    far[0, 0] = 8.5
+
+    assert whole([eager], [bits], Tolerance()).ok
+    assert not whole([eager], [far], Tolerance()).ok

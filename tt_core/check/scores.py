@@ -32,7 +32,7 @@ def score_of(pool: Pool, tolerance: Tolerance, noise: float) -> Score:
     limit = _l2_limit(pool, own, norm, tolerance, noise)
     length = math.sqrt(pool.gap2) if tolerance.relative is not None else off
     l2 = _share(length, limit)
-    single = _share(pool.worst, _element_limit(pool, norm, tolerance))
+    single = _share(pool.worst, _element_limit(pool, norm, tolerance, noise))
     beside = "float64" if pool.true and tolerance.relative is None else "eager"
     reason = (
         f"{pool.name} is {pool.relative(length):.2g} off {beside} (relative L2), {pool.relative(limit):.2g} is allowed"
@@ -70,9 +70,14 @@ def _l2_limit(pool: Pool, own: float, norm: float, tolerance: Tolerance, noise: 
     return tolerance.factor * (row.times * own + row.floor * norm)
 
 
-def _element_limit(pool: Pool, norm: float, tolerance: Tolerance) -> float:
-    """The allowed |candidate - truth| of any single number; few numbers, and the caller's own limit, need none."""
+def _element_limit(pool: Pool, norm: float, tolerance: Tolerance, noise: float) -> float:
+    """The allowed |candidate - truth| of any single number; few numbers, and the caller's own limit, need none.
+
+    Without a truth nobody knows eager's own worst number: rounding of the size that is allowed on the average, or that the
+    units showed, takes its place (in half precision a large number's last bit alone may be over 5 % of the rms).
+    """
     if pool.count < FEW or tolerance.relative is not None:
         return math.inf
     rms = norm / math.sqrt(pool.count)
-    return tolerance.factor * (ELEMENT_TIMES * pool.own_worst + ELEMENT_RMS * rms)
+    own_worst = pool.own_worst if pool.true else max(limit_of(pool.dtype).fixed, noise) * rms
+    return tolerance.factor * (ELEMENT_TIMES * own_worst + ELEMENT_RMS * rms)

@@ -41,6 +41,8 @@ class Guard:
     explain: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Why, ...]]
     source: str
     watch: Watch | None
+    after: Callable[[], bool] | None = None
+    """The watch's own question, where it may be asked once the work is launched: a device computes meanwhile."""
 
 
 def compile_guard(unit: Unit, claim: Claim) -> Guard:
@@ -56,7 +58,8 @@ def compile_guard(unit: Unit, claim: Claim) -> Guard:
     signature = inspect.signature(unit.forward)
     names = Names(prefix=prefix_for(signature))
     watch = None if claim.weights is Weights.LIVE else Watch.of(unit.module, claim.weights, claim.facts.writes_state)
-    source = _source(unit, claim, signature, names, watch)
+    later = watch is not None and _may_wait(claim)
+    source = _source(unit, claim, signature, names, watch, later=later)
     accepts = made("guard", source, names.held)
     explain = Reasons(
         unit=unit,
@@ -66,10 +69,27 @@ def compile_guard(unit: Unit, claim: Claim) -> Guard:
         forks=around.forks[0],
         names=tuple(callkey.path_names(claim.key.tree)),
     )
-    return Guard(accepts=accepts, explain=explain, source=source, watch=watch)
+    after = _question(watch) if later and watch is not None else None
+    return Guard(accepts=accepts, explain=explain, source=source, watch=watch, after=after)
 
 
-def _source(unit: Unit, claim: Claim, signature: inspect.Signature, names: Names, watch: Watch | None) -> str:
+def _may_wait(claim: Claim) -> bool:
+    """Whether a built may run before its weights were looked at: on a device, from storage that is held, writing nothing."""
+    writes = claim.facts.writes_inputs or claim.facts.writes_state
+    devices = {leaf.device.type for leaf in claim.key.tensors}
+    return claim.weights is Weights.STORAGE and not writes and not claim.facts.random and bool(devices - {"cpu"})
+
+
+def _question(watch: Watch) -> Callable[[], bool]:
+    held: list[Callable[[], bool]] = []
+    watch.publish = lambda check: held.__setitem__(slice(None), [check])
+    watch.publish(quick(watch))
+    return lambda: held[0]() or watch.recheck()
+
+
+def _source(
+    unit: Unit, claim: Claim, signature: inspect.Signature, names: Names, watch: Watch | None, *, later: bool
+) -> str:
     walked = walk(claim.key, names)
     conditions = [
         *_around(unit.module, claim, walked, names),
@@ -77,7 +97,7 @@ def _source(unit: Unit, claim: Claim, signature: inspect.Signature, names: Names
         *[const_text(slot.expr, slot.leaf, names) for slot in walked.slots if isinstance(slot.leaf, ConstLeaf)],
         *_tensors(claim, walked, names),
         *_grad(unit.module, walked, watch, names),
-        *_weights(watch, names),
+        *_weights(None if later else watch, names),
     ]
     body = "\n        and ".join(conditions)
     title = callkey.describe(claim.key, claim.covers).encode("unicode_escape").decode()

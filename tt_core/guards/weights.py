@@ -102,7 +102,7 @@ class Watch:
             root=root,
             items=[item for item in items if item.where not in written],
             empty=[item for path, module in modules for item in _empty(path, module, module is root)],
-            prints=_by_name([each for item in items for each in _prints(item, level, written)]),
+            prints=_by_name(_once([each for item in items for each in _prints(item, level, written)])),
             sizes=[each for path, module in modules for each in _sizes(path, module, module is root)],
             classes=[(kind, kind.forward) for kind in _kinds(modules)],
             inner=len(modules) > 1,
@@ -245,6 +245,17 @@ def _prints(item: Item, level: Weights, written: Collection[str]) -> Iterator[Pr
     versioned = level is Weights.VALUES and item.where not in written and not tensor.is_inference()
     version = tensor._version if versioned else None
     yield Print(item=item, tensor=tensor, address=address, version=version, form=form, storage=storage)
+
+
+def _once(prints: list[Print]) -> list[Print]:
+    """Each tensor under its first name: torch's own guard holds for nothing where a tensor comes twice.
+
+    The other names of a tied weight are still compared by identity.
+    """
+    first: dict[int, Print] = {}
+    for each in prints:
+        first.setdefault(id(each.tensor), each)
+    return list(first.values())
 
 
 def _by_name(prints: list[Print]) -> list[Print]:

@@ -23,7 +23,7 @@ from torch import nn
 from tt_core.errors import FallbackWarning
 from tt_core.guards import UNREADABLE, Fall, Why, compile_pick
 from tt_core.install.counts import Count
-from tt_core.install.entry import ERRORS_KEPT, Entry, Route
+from tt_core.install.entry import ERRORS_KEPT, Entry, MovedError, Route
 from tt_core.values import Unit
 
 if TYPE_CHECKING:
@@ -176,6 +176,8 @@ class OneKey(Dispatcher):
             return self.fall(args, kwargs)
         try:
             return route.serve(*args, **kwargs)
+        except MovedError:
+            return self.fall(args, kwargs)
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
         return self.broke(route, caught, args, kwargs)
@@ -209,6 +211,8 @@ class ManyKeys(Dispatcher):
             return self.fall(args, kwargs)
         try:
             return route.serve(*args, **kwargs)
+        except MovedError:
+            return self.fall(args, kwargs)
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
         return self.broke(route, caught, args, kwargs)

@@ -72,6 +72,7 @@ class Route:
         self.retired = False
         self.hits = None
         call = entry.built.call if entry.built.concurrent else _one_at_a_time(entry.built.call)
+        call = call if compiled.after is None else _looked_after(call, compiled.after)
         self._inner = call if entry.facts.aliases else self._first(call)
         self.serve = self._inner
 
@@ -101,6 +102,20 @@ class Route:
             return _cloned(result) if foreign else result
 
         return look
+
+
+class MovedError(Exception):
+    """The weights were not those that the built was made from: its result is dropped, the original runs."""
+
+
+def _looked_after(call: Callable[..., Any], unchanged: Callable[[], bool]) -> Callable[..., Any]:
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        if not unchanged():
+            raise MovedError
+        return result
+
+    return serve
 
 
 def _refuse(*_: Any, **__: Any) -> bool:

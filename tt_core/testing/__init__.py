@@ -22,7 +22,7 @@ _HOMES = {
     "assert_same_results": "results",
     "WRONG": "wrong",
 }
-__all__ = list(_HOMES)  # noqa: PLE0604  the names are above
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

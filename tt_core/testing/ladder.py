@@ -154,6 +154,7 @@ class Behaves(nn.Module):
     def __init__(self, keeps: Collection[Keeps]) -> None:
         super().__init__()
         self.mix = nn.Linear(8, 8)
+        self.count: torch.Tensor
         self.register_buffer("count", torch.zeros(1))
         self._keeps = frozenset(keep.name for keep in keeps)
 
@@ -321,7 +322,9 @@ def _behaves() -> tuple[Call, ...]:
 
 def _attended() -> tuple[Call, ...]:
     masks = [torch.arange(s) < math.ceil(s / 2) for s in (4, 6, 9)]
-    return tuple(Call(drawn(n, len(m), 16, seed=n), m.expand(n, -1).contiguous()) for n, m in zip((2, 3, 5), masks))
+    return tuple(
+        Call(drawn(n, len(m), 16, seed=n), m.expand(n, -1).contiguous()) for n, m in zip((2, 3, 5), masks, strict=True)
+    )
 
 
 def _branched() -> tuple[Call, ...]:

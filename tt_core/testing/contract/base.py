@@ -86,11 +86,6 @@ class Base:
         return cls._shop
 
     @pytest.fixture
-    def made(self, shop: Shop, rung: Rung) -> Made:
-        """One rung, built; skips with the reason where it was refused."""
-        return shop.need(rung)
-
-    @pytest.fixture
     def main(self, shop: Shop) -> Made:
         """The first rung, built."""
         return shop.need(self.rungs[0])

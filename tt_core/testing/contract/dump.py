@@ -13,7 +13,6 @@ import torch
 
 from tt_core.errors import BuildRefusedError
 from tt_core.testing.contract.base import Base
-from tt_core.testing.contract.declaration import is_sentence
 from tt_core.testing.contract.shop import Made, Shop
 from tt_core.values import Built, Payload
 
@@ -66,7 +65,6 @@ def _dumped(shop: Shop, made: Made, folder: Path) -> Mapping[str, Any]:
     try:
         answer = shop.hook("tt_dump", backend=shop.backend.name, built=made.ready, folder=folder)
     except BuildRefusedError as refused:
-        assert is_sentence(refused.reason)
         pytest.skip(f"tt_dump refuses: {refused.reason}")
     assert isinstance(answer, Mapping)
     found: Mapping[str, Any] = answer

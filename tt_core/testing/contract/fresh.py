@@ -41,7 +41,7 @@ def fresh(module: str, backend: str, device: str) -> Mapping[str, Any]:
         AssertionError: the interpreter failed; with what it said.
     """
     command = [sys.executable, "-c", _SCRIPT, json.dumps(sys.path), module, backend, device]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)  # noqa: S603  our own text
     assert done.returncode == 0, f"a fresh interpreter cannot declare and probe {module}:\n{done.stderr}"
     found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -18,6 +18,9 @@ from torch import nn
 
 from tt_core import state
 
+_TORCHS_OWN = ("TORCH", "PYTORCH", "TRITON")
+"""Variables that torch sets itself when its compiler is imported first."""
+# a library that is imported first may set filters on warnings of its own, which are nobody else's
 _PROCESS: Mapping[str, Callable[[], Any]] = {
     "grad mode": torch.is_grad_enabled,
     "inference mode": torch.is_inference_mode_enabled,
@@ -38,11 +41,11 @@ _PROCESS: Mapping[str, Callable[[], Any]] = {
         torch.backends.cudnn.allow_tf32,
         torch.backends.mkldnn.enabled,
     ),
-    "warning filters": lambda: list(warnings.filters),
+    "warning filters": lambda: [each for each in warnings.filters if each[2].__module__ == "builtins"],
     "the root logger": lambda: (logging.root.level, list(logging.root.handlers), logging.root.manager.disable),
-    "environment variables": lambda: dict(environ),
+    "environment variables": lambda: {k: v for k, v in environ.items() if not k.startswith(_TORCHS_OWN)},
     "the working directory": getcwd,
-    "sys.path": lambda: list(sys.path),
+    "sys.path": lambda: [path for path in sys.path if not path.endswith("_vendor")],  # setuptools adds its own
     "standard streams": lambda: (id(sys.stdout), id(sys.stderr), id(sys.stdin)),
     "exception hooks": lambda: (sys.excepthook, threading.excepthook, sys.unraisablehook),
     "signal handlers": lambda: [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
@@ -50,8 +53,7 @@ _PROCESS: Mapping[str, Callable[[], Any]] = {
     "the recursion limit": sys.getrecursionlimit,
     "the start method of processes": lambda: multiprocessing.get_start_method(allow_none=True),
     "hooks around all modules": lambda: [
-        list(hooks)
-        for hooks in (nn.modules.module._global_forward_hooks, nn.modules.module._global_forward_pre_hooks)
+        list(hooks) for hooks in (nn.modules.module._global_forward_hooks, nn.modules.module._global_forward_pre_hooks)
     ],
 }
 
@@ -65,12 +67,19 @@ class Process:
 
     def changed(self) -> tuple[str, ...]:
         """What is not as it was, in words: `warning filters`, `random numbers (cpu)`."""
-        names = [name for name, read in _PROCESS.items() if read() != self._values[name]]
+        names = [name + _difference(was, now) for name, was in self._values.items() if (now := _PROCESS[name]()) != was]
         now = state.states()
-        moved = [
-            name for name, value in self._generators.items() if name in now and not _same_state(value, now[name])
-        ]
+        moved = [name for name, value in self._generators.items() if name in now and not _same_state(value, now[name])]
         return tuple(names + [f"random numbers ({name})" for name in moved])
+
+
+def _difference(was: Any, now: Any) -> str:
+    """What came and what went, for lists and dicts of texts."""
+    if not isinstance(was, (list, dict)):
+        return f" ({was} became {now})"
+    pairs = (was, now) if isinstance(was, list) else (list(was.items()), list(now.items()))
+    gone, new = ([one for one in a if one not in b] for a, b in (pairs, pairs[::-1]))
+    return f" ({'; '.join([f'without {one}' for one in gone] + [f'with {one}' for one in new]) or 'another order'})"
 
 
 def _same_state(was: Any, now: Any) -> bool:
@@ -107,7 +116,14 @@ def _objects(module: nn.Module) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path, inner in module.named_modules(remove_duplicate=False):
         for name, value in vars(inner).items():
-            found[f"{path}.{name}".strip(".")] = value if isinstance(value, (bool, int, float, str)) else id(value)
+            found[f"{path}.{name}".strip(".")] = (type(value), repr(value)) if _constant(value) else id(value)
             if isinstance(value, dict):
                 found |= {f"{path}.{name}[{key!r}]".strip("."): id(entry) for key, entry in value.items()}
     return found
+
+
+def _constant(value: Any) -> bool:
+    """Whether a value is as good as any that is equal to it."""
+    if type(value) is tuple:
+        return all(map(_constant, value))
+    return type(value) in {bool, int, float, str, type(None)}

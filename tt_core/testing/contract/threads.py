@@ -30,8 +30,7 @@ class Threads(Base):
         """Called by 8 threads at once, each call gets the result of its own arguments."""
         if not main.ready.concurrent:
             pytest.skip("it declares concurrent=False: the core lets one thread in at a time")
-        calls = [main.recorded[i % len(main.recorded)] for i in range(_THREADS)]
-        calls = [Call(*trees.mapped(lambda t, i=i: t + i, call.args)) for i, call in enumerate(calls)]
+        calls = [_shifted(main.recorded[i % len(main.recorded)], i) for i in range(_THREADS)]
         expected = [shop.eager(main, call) for call in calls]
         barrier = threading.Barrier(_THREADS)
 
@@ -60,6 +59,11 @@ class Threads(Base):
         said = _in_child(lambda: shop.same(expected, shop.run(main, main.ready.call, call), "in a forked child"))
 
         assert not said, said
+
+
+def _shifted(call: Call, by: int) -> Call:
+    args, kwargs = trees.mapped(lambda tensor: tensor + by, (call.args, call.kwargs))
+    return Call(*args, **kwargs)
 
 
 def _in_child(check: Any) -> str:

@@ -38,35 +38,23 @@ def _hook(module: Any) -> None:
     module.last.register_forward_hook(lambda _module, _args, result: result * 2)
 
 
-_CHANGES: dict[str, Callable[[Any], None]] = {
-    "written": _write,
-    "replaced": _replace,
-    "attribute": _attribute,
-    "child": _child,
-    "hook": _hook,
-}
+Change = Callable[[Any], None]
+_WEIGHTS: dict[str, Change] = {"written": _write, "replaced": _replace}
+_SETTINGS: dict[str, Change] = {"attribute": _attribute, "child": _child, "hook": _hook}
 
 
 class WeightsLevel(Base):
     """Where a built reads its weights from."""
 
-    @pytest.mark.parametrize("change", _CHANGES)
+    @pytest.mark.parametrize("change", _WEIGHTS)
     def test_changes_show(self, shop: Shop, main: Made, change: str) -> None:
-        """A change of the module shows in the next result, or the guard of the claimed level refuses the call."""
-        module, call = main.unit.module, main.recorded[0]
-        assert isinstance(module, Rows), "the first rung is ROWS: its module is the one that is changed"
-        guard = main.guard()
-        before = shop.eager(main, call)
-        assert accepts(guard, call)
-        with _changed(module, _CHANGES[change]):
-            after = shop.eager(main, call)
-            served = accepts(guard, call)
-            result = shop.run(main, main.ready.call, call) if served else after
+        """Weights written in place or replaced show in the next result, or the guard of the claimed level refuses the call."""
+        _shows(shop, main, change, _WEIGHTS[change])
 
-        assert not torch.allclose(before, after)
-        level = main.ready.weights
-        assert served or level is not Weights.LIVE
-        shop.same(after, result, f"claims Weights.{level.name}, and is stale after: {change}")
+    @pytest.mark.parametrize("change", _SETTINGS)
+    def test_settings_show(self, shop: Shop, main: Made, change: str) -> None:
+        """The same for a number among the attributes, a child that was replaced, and a hook inside."""
+        _shows(shop, main, change, _SETTINGS[change])
 
     def test_written_weights_are_seen(self, main: Made) -> None:
         """LIVE and STORAGE read what was written in place, also where no version counter moved."""
@@ -95,6 +83,22 @@ class WeightsLevel(Base):
         bound.close()
         for call in main.recorded:
             shop.same(shop.eager(main, call), shop.run(main, main.ready.call, call), "after a rebound twin was closed")
+
+
+def _shows(shop: Shop, made: Made, name: str, change: Change) -> None:
+    module, call = made.unit.module, made.recorded[0]
+    assert isinstance(module, Rows), "the first rung is ROWS: its module is the one that is changed"
+    guard, level = made.guard(), made.ready.weights
+    before = shop.eager(made, call)
+    assert accepts(guard, call), "the guard refuses a recorded call before anything was changed"
+    with _changed(module, change):
+        after = shop.eager(made, call)
+        served = accepts(guard, call)
+        result = shop.run(made, made.ready.call, call) if served else after
+
+    assert not torch.allclose(before, after)
+    assert served or level is not Weights.LIVE
+    shop.same(after, result, f"claims Weights.{level.name}, and is stale after: {name}")
 
 
 @contextlib.contextmanager
