@@ -1,0 +1,196 @@
+"""All graphs of one unit and call key: one for each combination of sizes and strides, up to a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+import tt_core as tt
+from tt_xpugraph.capture import Captured, capture
+from tt_xpugraph.interface import Interface
+from tt_xpugraph.lane import Lane
+from tt_xpugraph.options import Options
+from tt_xpugraph.preflight import strict
+
+Key = tuple[Any, ...]
+
+
+class Graphs:
+    """Captures and replays. Calls that no graph may serve run what the graphs were captured from.
+
+    Attributes:
+        without: how many calls in service ran without a graph.
+    """
+
+    def __init__(
+        self,
+        unit: tt.Unit,
+        flat: tt.Flat,
+        inner: Callable[..., Any],
+        interface: Interface,
+        lane: Lane,
+        options: Options,
+    ) -> None:
+        """See the class.
+
+        Args:
+            unit: the unit.
+            flat: the unit as a function of tensors.
+            inner: what is captured, with the unit's own signature.
+            interface: of the device.
+            lane: of the device.
+            options: how many graphs, and whose the results are.
+        """
+        self.without = 0
+        self._path, self._flat, self._inner = unit.path, flat, inner
+        # compiled code that is watched is not what was compiled
+        self._eager = inner == unit.forward
+        self._interface, self._lane, self._options = interface, lane, options
+        self._known: dict[Key, Captured | None] = {}
+        self._held: tuple[Any, ...] = ()
+        self._warned = self._closed = False
+
+    @property
+    def captured(self) -> list[Captured]:
+        """The graphs there are."""
+        return [each for each in self._known.values() if each is not None]
+
+    @property
+    def bytes_held(self) -> int | None:
+        """Bytes of the graphs' pool and of their inputs, None where torch does not tell."""
+        graphs = self.captured
+        pool = self._interface.bytes_of(graphs[0].graph.pool()) if graphs else 0
+        inputs = sum(tensor.untyped_storage().nbytes() for each in graphs for tensor in each.inputs)
+        return None if pool is None else pool + inputs
+
+    def hold(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Keeps tensors alive whose addresses are in the graphs."""
+        self._held = (*self._held, *tensors)
+
+    def add(self, given: tuple[torch.Tensor, ...]) -> bool:
+        """Captures a graph for the sizes and strides of `given`; False where the limit is reached.
+
+        Raises:
+            RuntimeError: what torch said to the capture.
+            BuildRefusedError: the result is put together in another way than in eager.
+        """
+        with self._lane.lock:
+            key = _key(given)
+            if key not in self._known:
+                if len(self._known) >= self._options.graphs:
+                    return False
+                self._known[key] = self._capture(given)
+            return True
+
+    def service(self) -> Callable[..., Any]:
+        """The callable that serves calls in every spelling that the unit takes."""
+        pack, unpack, known, inner = self._flat.pack, self._flat.unpack, self._known, self._inner
+        lock, enter = self._lane.lock, self._lane.enter
+        owned = self._options.outputs == "owned"
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = pack(*args, **kwargs)
+            with lock:
+                found = known.get(_key(given), _UNKNOWN)
+                if found is _UNKNOWN:
+                    found = self._late(given)
+                if found is not None and enter():
+                    for place, tensor in zip(found.inputs, given):  # noqa: B905  one length by construction; 0.1 us
+                        place.copy_(tensor)
+                    found.graph.replay()
+                    return unpack(found.take() if owned else found.outputs, given)
+            self.without += 1
+            return inner(*args, **kwargs)
+
+        return call
+
+    def close(self) -> None:
+        """Gives the graphs' memory back to torch, once the device has finished with it."""
+        with self._lane.lock:
+            graphs = self.captured
+            self._known.clear()
+            self._held, self._closed = (), True
+            if graphs:
+                self._interface.synchronize()
+            for each in graphs:
+                each.graph.reset()
+
+    def _late(self, given: tuple[torch.Tensor, ...]) -> Captured | None:
+        """A graph for sizes that were not recorded, captured in service; None: the call runs without one."""
+        if self._closed:
+            raise tt.TTError("this built was closed")
+        if self._interface.capturing():
+            return None
+        if len(self._known) >= self._options.graphs:
+            self._say(f"its {self._options.graphs} graphs are taken; calls of other sizes or strides run without one")
+            return None
+        try:
+            self._known[_key(given)] = self._capture(given)
+        except RuntimeError as error:
+            self._known[_key(given)] = None
+            self._say(f"calls of some sizes run without a graph: {_line(error)}")
+        return self._known[_key(given)]
+
+    def _capture(self, given: tuple[torch.Tensor, ...]) -> Captured:
+        graphs = self.captured
+        # XPU cannot open a pool again whose last graph is gone: the pool is asked of a graph that lives
+        pool = graphs[0].graph.pool() if graphs else None
+        self._lane.enter()
+        made = capture(self._interface, self._lane, self._run, given, pool, self._watch)
+        try:
+            self._same_shape_of_result(made)
+        except tt.BuildRefusedError:
+            made.graph.reset()
+            raise
+        return made
+
+    def _watch(self) -> AbstractContextManager[Any]:
+        return strict(self._interface.device) if self._eager else contextlib.nullcontext()
+
+    def _run(self, tensors: Sequence[torch.Tensor]) -> Any:
+        args, kwargs = self._flat.arguments.rebuilt(tensors)
+        return self._inner(*args, **kwargs)
+
+    def _same_shape_of_result(self, made: Captured) -> None:
+        """Whether `unpack` puts the outputs together as the unit itself did.
+
+        Raises:
+            BuildRefusedError: it does not: containers, constants, or which results are one tensor, differ.
+        """
+        if not made.outputs:
+            raise tt.BuildRefusedError("there is nothing to capture: it computes no tensor")
+        leaves, tree = tt.flatten(made.result)
+        if len(made.outputs) != len(self._flat.outputs):
+            raise tt.BuildRefusedError("its results share tensors in another way than in eager")
+        again, other = tt.flatten(self._flat.unpack(made.outputs, made.inputs))
+        if tree != other or not all(map(_same, leaves, again)):
+            raise tt.BuildRefusedError("its result is put together in another way than in eager")
+
+    def _say(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
+            hint = "; the option graphs= sets how many are captured" if "taken" in what else ""
+            warnings.warn(f"unit {self._path!r}: {what}{hint}", tt.FallbackWarning, stacklevel=5)
+
+
+_UNKNOWN: Any = object()
+
+
+def _key(given: Sequence[torch.Tensor]) -> Key:
+    return tuple([(tensor.shape, tensor.stride()) for tensor in given])
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return a is b
+    return type(a) is type(b) and (bool(a == b) or (a != a and b != b))  # noqa: PLR0124  NaN equals itself here
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:200] if lines else type(error).__name__
