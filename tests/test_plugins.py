@@ -12,6 +12,7 @@ from tt_core.contain import Caught
 from tt_core.errors import UnknownBackendError
 from tt_core.hookspecs import hookimpl
 from tt_core.plugins import Plugins, registry
+from tt_core.testing.fake_clock import FakeClock
 from tt_core.values import Backend, Built, Facts, Fidelity, Limits, Ready, Refusal, Tolerance, Unavailable, Verdict
 
 CPU = torch.device("cpu")
@@ -279,7 +280,7 @@ def test_every_check_votes_and_raising_is_a_veto():
 
 def test_the_first_timer_wins_and_a_broken_one_is_passed_over():
     """A plugin's timer comes before the core's; one that raises is noted and the next is asked."""
-    mine = object()
+    mine = FakeClock()
 
     class Mine:
         @hookimpl

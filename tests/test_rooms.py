@@ -14,8 +14,21 @@ ROOT = Path(tt_core.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 BASE = {"values", "errors", "log", "hookspecs", "trees", "settings"}
 MIDDLE = {"callkey", "guards", "state", "contain", "flat", "environment", "result", "plugins"}
-STAGES = {"survey", "cuts", "samples", "truth", "twins", "strategy", "build", "check", "clock", "choose", "install", "eager"}
-TOP = {"session", "api", "arguments",  "report", "doctor", "__main__", "__init__", "testing"}
+STAGES = {
+    "survey",
+    "cuts",
+    "samples",
+    "truth",
+    "twins",
+    "strategy",
+    "build",
+    "check",
+    "clock",
+    "choose",
+    "install",
+    "eager",
+}
+TOP = {"session", "api", "arguments", "report", "doctor", "__main__", "__init__", "testing"}
 ALLOWED = {  # imports between stages, each with its reason
     ("choose", "clock"): "the pure statistics of a race",
     ("samples", "truth"): "a sample is recorded with its truth",

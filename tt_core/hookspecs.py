@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pluggy
 import torch
@@ -41,6 +41,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 """Marks a function or method of a plugin as the implementation of the hook of the same name."""
 
 
+@runtime_checkable
 class Timer(Protocol):
     """Measures on one device. Rounds and statistics are not its business."""
 

@@ -118,6 +118,15 @@ class Judged:
         return all(one.hits + one.fell == self.calls[path] for path, one in self.stats.items())
 
     @property
+    def unsaid(self) -> int:
+        """Calls that a built passed on to the original forward as a whole without the core's knowledge.
+
+        Where a compiler had to break a unit into parts, Python runs the code between them: those calls do not count.
+        """
+        broken = self.result is not None and any("graph break" in note for t in self.result.trials for note in t.notes)
+        return 0 if broken and self.compiled else max(0, self.eager - sum(self.falls.values()))
+
+    @property
     def why(self) -> str:
         """Why not, in a few words."""
         if self.result is None:
@@ -141,12 +150,13 @@ def judge(case: Any, tune: Callable[..., Any], *, run: Callable[..., Any] | None
     mine = load("harness")
     run = run or mine.run
     held: list[nn.Module] = []
+    earlier: dict[str, Mapping[str, int]] = {}
 
     def tuned(module: nn.Module, dataset: Any) -> nn.Module:
         before = _compiled()
         judged.result = tune(module, dataset)
         judged.compiled = _compiled() - before
-        tt.stats(module, hits=True)
+        earlier.update({path: one.falls for path, one in tt.stats(module, hits=True).items()})
         held.append(module)
         return module
 
@@ -155,12 +165,18 @@ def judge(case: Any, tune: Callable[..., Any], *, run: Callable[..., Any] | None
             return run(module, data)
         with _eager_runs(module) as count:
             answers = run(module, data)
-        judged.eager, judged.stats = count(), tt.stats(module)
+        judged.eager = count()
+        judged.stats = {path: _since(one, earlier[path]) for path, one in tt.stats(module).items()}
         return answers
 
     mine.run = watched
     judged.fails = mine.evaluate(case, tuned, lib)
     return judged
+
+
+def _since(now: Any, earlier: Mapping[str, int]) -> Any:
+    """Counts without the falls that were there before the harness called; hits began at 0."""
+    return attrs.evolve(now, falls=dict(Counter(now.falls) - Counter(earlier)))
 
 
 def _compiled() -> int:

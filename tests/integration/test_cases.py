@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import tt_core as tt
 from tt_core.plugins import Plugins
@@ -31,11 +32,27 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse invariant checks"),  # torch says it once a process
 ]
 DEFAULT = "default"
-SETTINGS = tt.Settings(unit_race_s=0.05, pass_race_s=0.1)
+SETTINGS = tt.Settings(unit_race_s=0.2, pass_race_s=0.2)
 AT_LEAST = {"inductor": 28}
 """Cases that a backend must really run."""
+UNSAID = {
+    ("inductor", "kv_cache_in_buffers"),  # its one graph fails to compile, and Dynamo runs the code instead
+    ("inductor", "inference_mode_tensors"),  # no program for inference tensors outside inference mode
+    ("inductor", "unpicklable_attributes"),  # a lock: all but one operator runs as Python, and the report is silent
+    ("openvino", "empty_batch"),  # no program for 0 rows
+}
+"""Where a plugin itself runs the original forward today, and the core counts a hit. To become empty."""
 TABLE: dict[tuple[str, str], str] = {}
 """(case, backend) -> what became of it, filled as the tests run."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The cases are tiny: several threads would spin more than they compute; the count is put back."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def declared() -> list[str]:
@@ -84,6 +101,11 @@ def really(found, backend: str) -> bool:
     return found.served and not found.eager and (backend != "inductor" or found.compiled > 0)
 
 
+def installed_by(found) -> set[str]:
+    """Names of the backends that the harness called."""
+    return {name.partition("(")[0] for one in found.stats.values() for name in one.candidates}
+
+
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("backend", "name"),
@@ -114,6 +136,7 @@ def test_every_case_on_every_backend(name, backend):
     TABLE[name, backend] = "tuned" if really(found, backend) else found.why
     assert found.fails == []
     assert found.counted
+    assert not found.unsaid or {(installed, name) for installed in installed_by(found)} & UNSAID, found.why
     tt.untune(obj)
     assert not any("forward" in vars(module) for module in obj.modules())
 

@@ -18,7 +18,8 @@ from tt_core.testing.fakes import Bench, FakeBackend, FakeLayer, meddling, movin
 class Broken:
     """A plugin with a backend `broken` that is eager under another name; subclasses break a hook."""
 
-    fields: dict = {}
+    def __init__(self, **fields):
+        self.fields = fields
 
     @tt.hookimpl
     def tt_backends(self):
@@ -88,15 +89,18 @@ class CloseRaises(Broken):
 
 
 class Api99(Broken):
-    fields = {"api": 99}  # noqa: RUF012
+    def __init__(self):
+        super().__init__(api=99)
 
 
 class TakesEager(Broken):
-    fields = {"name": "eager"}  # noqa: RUF012
+    def __init__(self):
+        super().__init__(name="eager")
 
 
 class TakesFast(Broken):
-    fields = {"name": "fast"}  # noqa: RUF012
+    def __init__(self):
+        super().__init__(name="fast")
 
 
 class UnknownArgument(Broken):
@@ -219,6 +223,17 @@ def test_fakes(tuned, bench, name):
     result = tuned(made)
 
     assert [trial for trial in result.trials if trial.candidate.name == made.name]
+
+
+def test_a_timer_that_is_none(tuned):
+    """What is no timer is refused, and the next one measures."""
+
+    class Timeless:
+        @tt.hookimpl
+        def tt_timer(self):
+            return "a quarter to three"
+
+    assert any("timer" in refusal.reason for refusal in tuned(Timeless()).refused)
 
 
 def test_all_at_once(tuned, bench):

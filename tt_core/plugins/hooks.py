@@ -122,9 +122,10 @@ class Plugins(Registry):
             answer = attempt(functools.partial(self._only(plugin, "tt_timer"), device=device), where=f"timer {name!r}")
             if isinstance(answer, Caught):
                 self.refuse(str(name), "timer", f"its timer failed: {answer.kind}: {answer.reason}")
+            elif isinstance(answer, Timer):
+                return answer
             elif answer is not None:
-                timer: Timer = answer
-                return timer
+                self.refuse(str(name), "timer", f"its timer is {type(answer).__name__}, which has no now() and block()")
         raise PluginError("no plugin offers a timer; tt_core.clock should have")
 
     def trial_done(self, trial: Trial) -> None:
@@ -136,8 +137,8 @@ class Plugins(Registry):
     def _ask(self, name: str, hook: str, kinds: type | tuple[type, ...], **arguments: Any) -> Any:
         """Owner only: rivals can neither answer nor wrap."""
         owner = self._owned[name].plugin
-        rivals = {id(owned.plugin): owned.plugin for owned in self._owned.values() if owned.plugin is not owner}
-        caller = self._manager.subset_hook_caller(hook, list(rivals.values()))
+        declaring = [impl.plugin for impl in self._manager.hook.tt_backends.get_hookimpls()]  # refused ones among them
+        caller = self._manager.subset_hook_caller(hook, [plugin for plugin in declaring if plugin is not owner])
         return attempt(lambda: _typed(caller(**arguments), kinds, f"{hook} of {name!r}"), where=f"{hook} of {name!r}")
 
     def _each(self, hook: str, kinds: type | tuple[type, ...], **arguments: Any) -> list[tuple[str, Any]]:

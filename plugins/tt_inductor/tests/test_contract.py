@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import pytest
 
 from tt_core.testing import BackendContract
@@ -24,11 +26,11 @@ class TestInductorEverywhere(TestInductor):
 
 @pytest.mark.long
 class TestFreezing(TestInductor):
-    options = {"freezing": True}
+    options: ClassVar[dict[str, Any]] = {"freezing": True}
     rungs = (ROWS, AXES)
 
 
 @pytest.mark.long
 class TestAot(TestInductor):
-    options = {"mode": "aot"}
+    options: ClassVar[dict[str, Any]] = {"mode": "aot"}
     rungs = (ROWS, AXES, NESTED)

@@ -36,11 +36,14 @@ def test_no_compiler_names_the_package(tmp_path: Path) -> None:
     [
         ("exit 1", "status 1", "install a C++ compiler"),
         ("echo 'fatal error: Python.h: No such file' >&2; exit 1", "does not find Python.h", "python3-dev"),
-        ("exec sleep 20", "more than", "install a C++ compiler"),
+        ("exec sleep 20", "did not answer in 0.3 s", "install a C++ compiler"),
     ],
 )
-def test_a_compiler_that_does_not_work(tmp_path: Path, body: str, reason: str, hint: str) -> None:
-    """One that fails, one without Python's headers, and one that hangs: unavailable within the limit of 2 s."""
+def test_a_compiler_that_does_not_work(
+    tmp_path: Path, body: str, reason: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that fails, one without Python's headers, and one that hangs beyond the limit: unavailable."""
+    monkeypatch.setattr(probe, "_SECONDS", 0.3 if "sleep" in body else probe._SECONDS)
     compiler = _script(tmp_path, "cxx", body)
     answer = probe.ask(CPU, {"CXX": compiler, "PATH": "/usr/bin:/bin"})
     assert isinstance(answer, tt.Unavailable)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tt_core.callkey import tensors_of
 from tt_core.check import covers_probe
 from tt_core.contain import Caught, attempt
@@ -33,10 +35,12 @@ class Sizes(Base):
         """Sizes between the recorded ones that are covered give eager's results, also where two axes meet."""
         made = shop.need(rung)
         guard = made.guard()
-        for call in map(shop.moved, made.rung.inside()):
-            if accepts(guard, call):
-                what = f"at {_sizes(made, call)}"
-                shop.same(shop.eager(made, call), shop.run(made, made.ready.call, call), what)
+        served = [call for call in map(shop.moved, made.rung.inside()) if accepts(guard, call)]
+        if not served:
+            pytest.skip(f"{rung}: it covers none of the sizes between the recorded ones")
+        for call in served:
+            what = f"at {_sizes(made, call)}"
+            shop.same(shop.eager(made, call), shop.run(made, made.ready.call, call), what)
 
     @having("outside")
     def test_sizes_outside(self, shop: Shop, rung: Rung) -> None:

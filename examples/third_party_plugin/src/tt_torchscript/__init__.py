@@ -14,11 +14,11 @@ def tt_backends() -> tt.Backend:
     """One backend, whose weights are constants of the optimised program."""
     return tt.Backend(
         name="torchscript",
-        devices={"cpu", "cuda"},
+        devices=frozenset({"cpu", "cuda"}),
         fidelity=tt.Fidelity.CLOSE,
         priority=30,
         weights=tt.Weights.VALUES,
-        keeps={tt.Keeps.ALIASES, tt.Keeps.NON_TENSORS},
+        keeps=frozenset({tt.Keeps.ALIASES, tt.Keeps.NON_TENSORS}),
     )
 
 

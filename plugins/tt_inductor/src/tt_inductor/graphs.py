@@ -31,15 +31,16 @@ class Graphs:
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The compiled `graph`; what was compiled before for the same program is used again."""
         identity = _identity(graph, inputs)
-        self.compiled += self._open
         for known, made in self._made:
             if identity is not None and known == identity:
+                self.compiled += self._open
                 return made
         if self._open:
             from torch._inductor.compile_fx import compile_fx
 
             compiled: Any = compile_fx(graph, list(inputs), config_patches=self._patches)
             self._made.append((identity, compiled))
+            self.compiled += 1  # only now: a graph that Inductor could not compile runs as in eager
             return compiled
         if self._late is not None:
             self._late()

@@ -15,7 +15,7 @@ import torch
 
 import tt_core as tt
 
-_SECONDS = 1.5  # a compiler that cannot say more in this time is not usable
+_SECONDS = 30.0  # the usual answer takes 0.1 s; on a busy machine a slow compiler is not a missing one
 _OLDEST_CUDA = (7, 0)  # triton generates nothing for older ones
 _INCLUDES = ("cstddef", "omp.h", "Python.h")
 _PACKAGES = {
@@ -65,7 +65,7 @@ def _complaint(compiler: list[str]) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"it took more than {_SECONDS:g} s to read an empty file"
+        return f"it did not answer in {_SECONDS:g} s"
     except OSError as error:
         return str(error)
     lines = [line for line in done.stderr.splitlines() if line.strip()]
