@@ -267,6 +267,7 @@ def _run(
     """Everything that a session needs, checked before any work; one tuning at a time in the process."""
     plugins = Plugins.load(extra=options.settings.plugins)
     asked = [one for one in (options.strategy, *options.strategies.values()) if one is not None]
+    timer = plugins.timer(options.device)  # first: what it refuses must be among the refusals
     default, offered = candidates(plugins, options.device, asked, backends, exclude)
     feed = samples.read(dataset, obj, inference_function=inference_function, max_samples=max_samples)
     if options.declared is not None:
@@ -277,7 +278,7 @@ def _run(
             feed=feed,
             options=options,
             plugins=plugins,
-            timer=plugins.timer(options.device),
+            timer=timer,
             offered=offered,
             default=default,
             listeners=() if listener is None else (listener,),
