@@ -17,7 +17,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
 PLUGINS = PROJECTS[1:]
 BACKENDS = ("openvino", "inductor", "onnxruntime", "torchao", "xpu_graph", "xpugraph", "cuda_graph")
-LAZY = ("structlog", "rich", "openvino", "onnxruntime", "torchao", "tt_inductor", "tt_openvino", "tt_xpugraph")
+LAZY = (
+    "structlog",
+    "rich",
+    "openvino",
+    "onnxruntime",
+    "torchao",
+    "tt_inductor",
+    "tt_openvino",
+    "tt_onnxruntime",
+    "tt_xpugraph",
+)
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 

@@ -59,6 +59,15 @@ def test_asked_for_by_name_is_installed_when_slower():
     assert "0.50x eager: not faster" in found.why
 
 
+def test_too_slow_to_be_timed_is_not_wrong():
+    """What a race gave up on for slowness is installed where it was asked for by name, and never wins otherwise."""
+    candidate = Candidate.of("a")
+    slow = Failure(stage="race", candidate=candidate, unit="u", key=KEY, kind="TooSlowError", reason="slow")
+    stuck = Trial(unit="u", key=KEY, candidate=candidate, outcome=slow)
+    assert pick(stuck, must_win=False).index == 0
+    assert pick(stuck).index is None
+
+
 def test_noise_is_named():
     """An undecided race is a tie, and the noise is the reason."""
     found = pick(trial("a", timing(0.9, spread=0.3, undecided=True, noise=0.14)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tt_core.clock.block import TooSlowError
 from tt_core.clock.decide import against, beats, ties
-from tt_core.values import Timing, Trial, frozen
+from tt_core.values import Failure, Timing, Trial, frozen
 
 
 @frozen
@@ -39,6 +40,9 @@ def pick_unit(
     """
     raced = [(i, t.outcome) for i, t in enumerate(trials) if isinstance(t.outcome, Timing)]
     if not raced:
+        slow = None if must_win else next((i for i, t in enumerate(trials) if _too_slow(t)), None)
+        if slow is not None:  # slow is not wrong
+            return Pick(index=slow, why="too slow to be timed, installed because it was asked for by name")
         return Pick(index=None, why="every candidate failed" if trials else "there is no candidate but eager")
     if not must_win:
         index, timing = raced[0]
@@ -55,6 +59,10 @@ def pick_unit(
     index, timing = next(one for one in winners if one[1] is best or _near(one[1], best, score, near))
     why = f"{timing.speedup:.2f}x eager"
     return Pick(index=index, why=why if timing is best else f"{why}; ties with the fastest, the plainer one stays")
+
+
+def _too_slow(trial: Trial) -> bool:
+    return isinstance(trial.outcome, Failure) and trial.outcome.kind == TooSlowError.__name__
 
 
 def _near(timing: Timing, best: Timing, score: Callable[[Timing], float], near: float) -> bool:

@@ -37,7 +37,7 @@ def entry_points(plugin: Path) -> list[str]:
 
 
 EXTRAS = tuple(name for plugin in PLUGINS for name in entry_points(plugin))
-ON_CPU = {"inductor", "openvino"}
+ON_CPU = {"inductor", "openvino", "onnxruntime"}
 """Plugins with a backend for the CPU, which every machine that runs these tests has."""
 MATRIX = {"bare": (), **{extra: (extra,) for extra in EXTRAS}, "all": EXTRAS}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from tt_core import install, samples, state
-from tt_core.clock import PassTiming
+from tt_core.clock import PassTiming, TooSlowError
 from tt_core.contain import Caught
 from tt_core.session.group import joined, marked, once, tune_twin
 from tt_core.session.passes import Cutting, race_cuts
@@ -179,6 +179,8 @@ def _with(one: Measured, timing: PassTiming | Caught | None) -> Measured:
         return one
     if isinstance(timing, Caught):
         error = f"its passes failed: {timing.kind}: {timing.reason}"
-        return evolve(one, result=evolve(one.result, timing=None, error=error), cutting=None)
+        result = evolve(one.result, timing=None, error=error)
+        slow = timing.kind == TooSlowError.__name__  # not wrong: who asked for it by name gets it
+        return evolve(one, result=result) if slow else evolve(one, result=result, cutting=None)
     low = lowest(one.result.sample_s, timing.sample_s)
     return evolve(one, result=evolve(one.result, timing=timing.timing, sample_s=low))

@@ -57,7 +57,7 @@ def by_units(run: Run, *, must_win: bool) -> Picker:
         if one.cutting is None:
             return Pick(index=None, why=one.result.error)
         if timing is None:
-            return Pick(index=0, why="installed without an end-to-end race")
+            return Pick(index=None if must_win else 0, why=one.result.error or "no end-to-end race was run")
         slower = timing.interval.low > 1.0 + run.options.tie_tolerance
         if slower and must_win:
             return Pick(index=None, why=f"end to end it runs at {timing.speedup:.2f}x untuned")

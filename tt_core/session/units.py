@@ -59,7 +59,7 @@ def tune_key(run: Run, unit: Unit, calls: Calls, snapshot: state.Snapshot) -> tu
     trials, contenders, pick = _search(run, unit, calls, strategy, wanted, snapshot)
     for trial in trials:
         run.done(trial)
-    failed = all(trial.failed for trial in trials) if trials else None
+    failed = all(trial.failed for trial in trials) and pick.index is None if trials else None
     if pick.index is None:
         return None, _choice(unit, calls, EAGER, pick.why), failed
     picked = contenders[trials[pick.index].candidate]

@@ -1,0 +1,129 @@
+"""Builts in files: ONNX models as plain as the exporter made them, one file of weights each, and sizes as ranges."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tt_core as tt
+from tt_onnxruntime.build import State
+from tt_onnxruntime.model import WEIGHTS, Weight
+from tt_onnxruntime.session import Compiled, Sizes
+
+FORMAT = 1
+MODEL = "model.onnx"
+
+_GRID = 1 << 18
+"""Combinations of sizes that are tried to see whether ranges say all that the programs assume."""
+
+_PLAIN = (bool, int, str)
+
+
+def dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
+    """Writes each program of `built` as `0/model.onnx` with `0/weights.bin`, and so on.
+
+    Returns:
+        What `restore` needs beside the files, as JSON: no samples, no paths.
+
+    Raises:
+        BuildRefusedError: it was closed, its weights were changed since the build, or something cannot be said as data.
+    """
+    state: State | None = getattr(built.call, "tt_state", None)
+    if state is None or not state.runner.programs:
+        raise tt.BuildRefusedError("it was closed")
+    programs = state.runner.programs
+    if not all(weight.unchanged for program in programs for weight in program.model.weights.values()):
+        raise tt.BuildRefusedError("its weights were changed since it was built", "tt.refresh builds it again")
+    if not _said(state):
+        raise tt.BuildRefusedError("the sizes that its programs are right for cannot be said in ranges")
+    dumped = {
+        "format": FORMAT,
+        "spinning": programs[0].settings.spinning,
+        "sizes": [list(size) for size in state.sizes],
+        "constants": [written(value) for value in state.constants],
+        "programs": [_entry(program) for program in programs],
+    }
+    for i, program in enumerate(programs):
+        _write(program, folder / str(i))
+    return dumped
+
+
+def _entry(program: Compiled) -> dict[str, Any]:
+    return {
+        "inputs": list(program.inputs),
+        "results": [[str(dtype).removeprefix("torch."), _rank(program, i)] for i, dtype in enumerate(program.dtypes)],
+        "traces": [[[_axis(size) for size in leaf] for leaf in trace.leaves] for trace in program.traces],
+        "indices": list(program.indices),
+        "weights": [_place(name, weight) for name, weight in program.model.weights.items()],
+    }
+
+
+def _rank(program: Compiled, i: int) -> int:
+    return len(program.session.outputs_meta[i].shape)
+
+
+def _axis(size: int | tt.Axis) -> Any:
+    return [size.lo, size.hi, size.symbol] if isinstance(size, tt.Axis) else size
+
+
+def _place(name: str, weight: Weight) -> list[Any]:
+    return [name, weight.array.dtype.str, list(weight.array.shape), weight.source]
+
+
+def _write(program: Compiled, folder: Path) -> None:
+    folder.mkdir()
+    (folder / MODEL).write_bytes(program.model.skeleton)
+    with (folder / WEIGHTS).open("wb") as file:
+        for weight in program.model.weights.values():
+            file.write(weight.array.data)
+
+
+def written(value: Any) -> Any:
+    """A constant argument as JSON.
+
+    Raises:
+        BuildRefusedError: of a kind that has no form there.
+    """
+    if value is None:
+        return None
+    if type(value) is float:
+        return ["float", value.hex()]
+    if type(value) in _PLAIN:
+        return [type(value).__name__, value]
+    if isinstance(value, torch.dtype):
+        return ["dtype", str(value).removeprefix("torch.")]
+    raise tt.BuildRefusedError(f"a constant argument of type {type(value).__name__} cannot be written as data")
+
+
+def _said(state: State) -> bool:
+    """Whether ranges choose the same program as the traces' own conditions, for every combination of covered sizes."""
+    axes = {size.symbol: size for leaf in state.covers.leaves for size in leaf if isinstance(size, tt.Axis)}
+    spans = [range(axis.lo, axis.hi + 1) for axis in axes.values()]
+    points = 1
+    for span in spans:
+        points *= len(span)
+    if points > _GRID:
+        return False
+    sizes = (_at(state.covers, dict(zip(axes, point, strict=True))) for point in itertools.product(*spans))
+    return all(_chosen(state.runner.programs, one) for one in sizes)
+
+
+def _at(covers: tt.Shapes, values: Mapping[str, int]) -> Sizes:
+    return tuple(
+        tuple(values[size.symbol] if isinstance(size, tt.Axis) else size for size in leaf) for leaf in covers.leaves
+    )
+
+
+def _chosen(programs: Sequence[Compiled], sizes: Sizes) -> bool:
+    """Whether ranges and conditions agree on the program for these sizes."""
+    for program in programs:
+        fits = program.fits(sizes)
+        if fits != any(trace.admit(sizes) for trace in program.traces):
+            return False
+        if fits:
+            return True
+    return True

@@ -1,0 +1,77 @@
+"""What a user may ask of the backend, as settings of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import tt_core as tt
+from tt_onnxruntime.probe import PROVIDERS, installed, numbers
+
+_KNOWN = {"spinning": (True, False)}
+
+_KNOWS_DURATION = (1, 32)
+"""A release that limits how long threads spin; older ones (which of them is not known) stop with the call."""
+
+_SPIN_US = "200"
+"""Longer than the gaps between operators and between calls back to back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How sessions are made.
+
+    Attributes:
+        device: of the tensors.
+        threads: of the session's pool, the caller's own among them.
+        spinning: whether its threads wait for the next operator by spinning, for a fifth of a millisecond at most.
+    """
+
+    device: torch.device
+    threads: int
+    spinning: bool
+
+    def session_options(self) -> Any:
+        """The options of a session: everything optimised, nothing printed."""
+        import onnxruntime as ort
+
+        made = ort.SessionOptions()
+        made.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        made.intra_op_num_threads = self.threads
+        made.inter_op_num_threads = 1
+        made.log_severity_level = 4
+        made.add_session_config_entry(*self._waiting())
+        return made
+
+    def _waiting(self) -> tuple[str, str]:
+        """As it comes a pool spins 20 ms and more after each call, and takes a core from the neighbour all that time."""
+        if not self.spinning:
+            return "session.intra_op.allow_spinning", "0"
+        if numbers(installed("onnxruntime") or "") >= _KNOWS_DURATION:
+            return "session.intra_op.spin_duration_us", _SPIN_US
+        return "session.force_spinning_stop", "1"
+
+    def providers(self) -> list[Any]:
+        """The device's provider, and on a GPU the CPU's for what it lacks; float32 stays float32."""
+        if self.device.type == "cpu":
+            return [PROVIDERS["cpu"]]
+        options = {"device_id": self.device.index or 0, "use_tf32": 0}
+        return [(PROVIDERS[self.device.type], options), PROVIDERS["cpu"]]
+
+
+def settings_of(device: torch.device, options: Mapping[str, Any]) -> Settings:
+    """Reads the options.
+
+    Raises:
+        BuildRefusedError: an unknown option or value; the known ones are named.
+    """
+    for name, value in options.items():
+        if name not in _KNOWN:
+            raise tt.BuildRefusedError(f"unknown option {name!r}", f"known options: {', '.join(_KNOWN)}")
+        if value not in _KNOWN[name]:
+            known = ", ".join(map(str, _KNOWN[name]))
+            raise tt.BuildRefusedError(f"unknown {name} {value!r}", f"known values: {known}")
+    return Settings(device=device, threads=torch.get_num_threads(), spinning=bool(options.get("spinning", True)))
