@@ -216,8 +216,9 @@ def test_raising_probe_counts_as_unavailable():
 
 def test_unknown_names_are_errors_that_list_the_known():
     """backends= and exclude= refuse a name that nobody declared."""
-    with pytest.raises(UnknownBackendError, match=r"'nope' is not known here. Known: eager, fake"):
+    with pytest.raises(UnknownBackendError, match=r"^backend 'nope' is not known here. Known: eager, fake") as caught:
         load(Fake()).ready(CPU, only=["nope"])
+    assert caught.value.args[1:] == ("nope", ("eager", "fake"))
     with pytest.raises(UnknownBackendError):
         load(Fake()).ready(CPU, exclude=["nope"])
 

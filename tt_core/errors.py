@@ -18,6 +18,10 @@ class KindError(TTError, TypeError):
 class UnknownBackendError(UsageError):
     """A backend name that nobody declared. `args`: message, name, known names."""
 
+    def __str__(self) -> str:
+        """The message alone; the rest of `args` is for programs."""
+        return str(self.args[0])
+
 
 class SampleError(TTError, RuntimeError):
     """The user's object could not run one sample; the model's own error is the `__cause__`."""
