@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import tt_core as tt
 
@@ -102,3 +103,41 @@ def test_a_case_passes_when_four_threads_call_at_once(name):
 def _ident(barrier):
     barrier.wait()
     return threading.get_ident()
+
+
+class Baked(glue.Fast):
+    """Eager that claims to have its weights baked in: any write to them makes it stale."""
+
+    @tt.hookimpl
+    def tt_backends(self):
+        return tt.Backend(
+            name="baked",
+            devices={"*"},
+            fidelity=tt.Fidelity.EXACT,
+            weights=tt.Weights.VALUES,
+            keeps=frozenset(tt.Keeps),
+        )
+
+    @tt.hookimpl
+    def tt_build(self, unit):
+        return tt.Built(call=unit.forward, weights=tt.Weights.VALUES)
+
+
+@every_case
+def test_a_case_passes_after_refresh(name):
+    """Written weights make a unit stale; `refresh` builds it again, and the case passes as if nothing had been."""
+    settings = tt.Settings(plugins=(Baked(),), unit_race_s=0.01, pass_race_s=0.05)
+    refreshed = []
+
+    def written_and_refreshed(obj, dataset):
+        result = tt.tune(obj, dataset, strategy=tt.OneBackendStrategy("baked"), settings=settings)
+        with torch.no_grad():
+            for parameter in obj.parameters():
+                parameter.mul_(1.0)  # the same values, but written
+        refreshed.extend(tt.refresh(obj, settings=settings))
+        return result
+
+    judged = glue.judge(glue.CASES[name], written_and_refreshed)
+    assert judged.fails == []
+    module, _ = glue.CASES[name].make()
+    assert refreshed == ([""] if list(module.parameters()) else [])
