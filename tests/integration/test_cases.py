@@ -36,7 +36,6 @@ SETTINGS = tt.Settings(unit_race_s=0.2, pass_race_s=0.2)
 AT_LEAST = {"inductor": 28}
 """Cases that a backend must really run."""
 UNSAID = {
-    ("inductor", "kv_cache_in_buffers"),  # its one graph fails to compile, and Dynamo runs the code instead
     ("inductor", "inference_mode_tensors"),  # no program for inference tensors outside inference mode
     ("inductor", "unpicklable_attributes"),  # a lock: all but one operator runs as Python, and the report is silent
     ("openvino", "empty_batch"),  # no program for 0 rows
