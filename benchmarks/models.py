@@ -37,6 +37,7 @@ from tt_core.clock.statistics import ratio_interval
 from tt_core.contain import Caught, attempt
 from tt_core.samples import Feed, read
 
+sys.path.remove(str(Path(__file__).parent))  # or benchmarks/onnxruntime.py stands in the package's place
 Hand = tuple[str, Callable[[], None], Callable[[], None]]
 BY_HAND_GOAL, FASTER_GOAL, FASTER_COUNT, TOLERANCE = 0.97, 1.05, 5, 0.02
 QUICK = {"encoder, 4 layers", "pipeline of two"}
