@@ -248,6 +248,8 @@ def main() -> int:
     """Runs the benchmark; 1 where a line misses the goal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/device_graphs"))
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--quick", action="store_true", help="one small model in fp32, under a minute")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--race-s", type=float, default=0.6)
@@ -256,6 +258,11 @@ def main() -> int:
     parser.add_argument("--no-deeper", action="store_true", help="only the whole models")
     parser.add_argument("--warm", nargs=2, metavar=("MODEL", "DTYPE"))
     options = parser.parse_args()
+    if options.quick:
+        options.models, options.dtypes, options.warm_s, options.no_deeper = "encoder", "fp32", 0.0, True
+    if not torch.cuda.is_available():
+        print("no CUDA device here: there is nothing to measure", file=sys.stderr)
+        return 1
     device = torch.device("cuda", 0)
     warnings.simplefilter("ignore")
     if options.warm:
@@ -292,6 +299,8 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
             _write(options.out, found)
             print(f"{timer.now() - began:.0f} s {json.dumps(row)[:900]}", flush=True)
     _write(options.out, found)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1), "utf-8")
     print(json.dumps(found["deeper"], indent=1))
     print(table(found["lines"]))
     missed = [r for r in found["lines"] if "error" in r or r["auto_tune_over_best"] < GOAL]
