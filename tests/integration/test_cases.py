@@ -39,6 +39,7 @@ UNSAID = {
     ("inductor", "inference_mode_tensors"),  # no program for inference tensors outside inference mode
     ("inductor", "unpicklable_attributes"),  # a lock: all but one operator runs as Python, and the report is silent
     ("openvino", "empty_batch"),  # no program for 0 rows
+    ("onnxruntime", "empty_batch"),  # no program for 0 rows
 }
 """Where a plugin itself runs the original forward today, and the core counts a hit. To become empty."""
 TABLE: dict[tuple[str, str], str] = {}
