@@ -9,6 +9,7 @@ from typing import Any
 from tt_core import state
 from tt_core.check import whole
 from tt_core.clock import PASSES, PassTiming, Runner, passes
+from tt_core.clock.runner import nothing
 from tt_core.contain import Caught, attempt
 from tt_core.install import Installed, quiet_falls
 from tt_core.session.run import Run
@@ -28,7 +29,7 @@ class Cutting:
 def race_cuts(run: Run, cuts: Sequence[Cutting], snapshot: state.Snapshot) -> tuple[PassTiming | Caught, ...]:
     """Races the untuned object (first) and `cuts` over passes of the dataset; everything is off afterwards."""
     call = functools.partial(run.feed.run, run.obj)
-    restore = snapshot.restore if run.feed_writes else _nothing
+    restore = snapshot.restore if run.feed_writes else nothing
     runners = [Runner(name="untuned", call=call, restore=restore)]
     runners += [
         Runner(
@@ -102,7 +103,3 @@ def _by_user(
     if isinstance(answer, str) and answer:
         return Verdict.no(f"your check said: {answer}")
     return Verdict.no("your check said no") if answer is False else verdict
-
-
-def _nothing() -> None:
-    """There is no state to put back."""

@@ -8,6 +8,7 @@ from tt_core import build, state
 from tt_core.choose import Pick, pick_unit
 from tt_core.clock import Runner, lifecycle_s, race
 from tt_core.clock.rules import Rules
+from tt_core.clock.runner import nothing
 from tt_core.contain import Caught
 from tt_core.install import Dispatcher, Entry, dispatcher, quiet_falls
 from tt_core.session.prepare import Contender, fresh, prepare, settled
@@ -131,7 +132,7 @@ def _race(
     if not contenders:
         return {}
     run.tell("race", unit=unit.path, candidate=", ".join(str(c.candidate) for c in contenders))
-    restore = snapshot.restore if calls.facts.writes_state else _nothing
+    restore = snapshot.restore if calls.facts.writes_state else nothing
     served = [dispatcher(unit, [one.entry]) for one in contenders]
     runners = [Runner(name="eager", call=unit.forward, restore=restore)]
     runners += [
@@ -181,7 +182,3 @@ def _outcome(unit: Unit, calls: Calls, one: Contender, timing: Timing | Caught, 
         reason = f"it could not serve its own recorded calls ({', '.join(falls)})"
         return build.failure("race", one.candidate, unit, calls, reason, kind="fell back")
     return evolve(timing, first_call_s=one.first_call_s, build_s=one.build_s)
-
-
-def _nothing() -> None:
-    """There is no state to put back."""
