@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tt_core import callkey
-from tt_core.errors import FallbackWarning, UsageError
+from tt_core.errors import DeclinedError, FallbackWarning, UsageError
 from tt_core.install import Dispatcher, Entry, dispatcher, install, stale, stats, untune
 from tt_core.values import Axis, Built, Call, CallKey, Candidate, Facts, Shapes, Unit, Weights
 
@@ -254,6 +254,25 @@ def test_a_unit_that_writes_is_not_run_twice(net, facts):
         net(X)
     assert net(X) == "built"
     assert stats(net)[""].falls == {"error": 1}
+
+
+@pytest.mark.parametrize("facts", [Facts(), Facts(writes_inputs=True)])
+def test_a_call_that_is_handed_back_is_a_fall_of_its_own(net, facts):
+    """The original answers, also where it writes; the built stays in service however often it declines."""
+    want = net(X)
+
+    def built(x):
+        if x.shape == X.shape:
+            message = "not these\nrows"
+            raise DeclinedError(message)
+        return "built"
+
+    tuned(net, lambda _: built, facts=facts, covers=None)
+    with pytest.warns(FallbackWarning, match="fake handed the call back: not these: tune again"):
+        got = [net(X) for _ in range(5)]
+    assert all(torch.equal(one, want) for one in got)
+    found = stats(net)[""]
+    assert (dict(found.falls), found.retired) == ({"declined": 5}, 0)
 
 
 def test_ctrl_c_passes(net):

@@ -10,6 +10,7 @@ from tt_core.api import Recording, auto_tune, inspect, record, refresh, stale, s
 from tt_core.errors import (
     BuildRefusedError,
     BusyError,
+    DeclinedError,
     FallbackWarning,
     KindError,
     PluginError,
@@ -88,6 +89,7 @@ __all__ = [
     "Choice",
     "ConstLeaf",
     "Cut",
+    "DeclinedError",
     "DepthResult",
     "Exported",
     "Facts",

@@ -27,6 +27,10 @@ class SampleError(TTError, RuntimeError):
     """The user's object could not run one sample; the model's own error is the `__cause__`."""
 
 
+class StoreError(TTError, ValueError, OSError):
+    """A file, a plan or a part of one that cannot be read or written; the message says what, why, and what to do."""
+
+
 class BusyError(TTError, RuntimeError):
     """The object is being tuned by another thread."""
 
@@ -51,6 +55,14 @@ class BuildRefusedError(TTError, RuntimeError):
     def __str__(self) -> str:
         """The reason alone: reports print the hint on its own."""
         return self.reason
+
+
+class DeclinedError(TTError, RuntimeError):
+    """Raised by a built's call, before it changed anything: a call like this is the original forward's to answer.
+
+    The original answers, and `tt.stats` counts the call as a fall of kind "declined"; the built stays in service.
+    For what a guard cannot see: sizes that no range describes, tensors of a kind that the program has no form for.
+    """
 
 
 class FallbackWarning(UserWarning):

@@ -30,6 +30,7 @@ class Fall(StrEnum):
     WEIGHTS = "weights"
     MODULE = "module"
     HOOKS = "hooks"
+    DECLINED = "declined"
     ERROR = "error"
     OTHER = "other"
 
@@ -58,6 +59,7 @@ FIXES: dict[Fall, str] = {
     Fall.WEIGHTS: _REFRESH,
     Fall.MODULE: _REFRESH,
     Fall.HOOKS: _REFRESH,
+    Fall.DECLINED: "tune again without this backend to have another one serve such calls",
     Fall.ERROR: "tune again without this backend, and report the error to its authors",
     Fall.OTHER: "call tt.refresh(obj)",
 }

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from tt_core.errors import FallbackWarning
+from tt_core.errors import DeclinedError, FallbackWarning
 from tt_core.guards import UNREADABLE, Fall, Why, compile_pick
 from tt_core.install.counts import Count
 from tt_core.install.entry import ERRORS_KEPT, Entry, MovedError, Route
@@ -134,7 +134,14 @@ class Dispatcher:
         except UNREADABLE as error:
             return Why(kind=Fall.OTHER, seen=f"the guard could not read the call ({type(error).__name__})")
 
-    def broke(self, route: Route, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def failed(self, route: Route, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """After a built did not answer: it handed the call back, or it broke."""
+        if not isinstance(error, DeclinedError):
+            return self._broke(route, error, args, kwargs)
+        self._note(Why(kind=Fall.DECLINED, seen=f"{route.entry.candidate} handed the call back: {_line(error)}"))
+        return self.original(*args, **kwargs)
+
+    def _broke(self, route: Route, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """After a built raised: the original's answer, or its exception; a unit that writes is not run twice."""
         facts = route.entry.facts
         writes = facts.writes_inputs or bool(facts.writes_state)
@@ -142,8 +149,8 @@ class Dispatcher:
         route.errors.add()
         if route.errors.value >= ERRORS_KEPT:
             route.retire()
-        text = (str(error).strip().splitlines() or [""])[0][:200]
-        self._note(Why(kind=Fall.ERROR, seen=f"{route.entry.candidate} raised {type(error).__name__}: {text}"))
+        seen = f"{route.entry.candidate} raised {type(error).__name__}: {_line(error)}"
+        self._note(Why(kind=Fall.ERROR, seen=seen))
         if writes:
             raise error
         return result
@@ -180,7 +187,7 @@ class OneKey(Dispatcher):
             return self.fall(args, kwargs)
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
-        return self.broke(route, caught, args, kwargs)
+        return self.failed(route, caught, args, kwargs)
 
 
 class ManyKeys(Dispatcher):
@@ -215,7 +222,7 @@ class ManyKeys(Dispatcher):
             return self.fall(args, kwargs)
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
-        return self.broke(route, caught, args, kwargs)
+        return self.failed(route, caught, args, kwargs)
 
 
 def dispatcher(unit: Unit, entries: Sequence[Entry]) -> Dispatcher:
@@ -231,6 +238,10 @@ def dispatcher(unit: Unit, entries: Sequence[Entry]) -> Dispatcher:
 def _distance(reasons: Sequence[Why]) -> tuple[bool, int]:
     """How far a call is from an entry: another structure is further than any number of other leaves."""
     return reasons[0].kind is Fall.STRUCTURE, len(reasons)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200]
 
 
 def _title(unit: Unit) -> str:

@@ -6,10 +6,13 @@ import functools
 from collections.abc import Sequence
 
 from tt_core import build, samples, state, trees
+from tt_core.callkey import tensors_of
 from tt_core.check import covers_probe, stale_after_write
 from tt_core.contain import Caught, attempt
+from tt_core.errors import DeclinedError
 from tt_core.install import Entry
 from tt_core.session.run import Run
+from tt_core.session.serving import Serving
 from tt_core.values import (
     Built,
     Call,
@@ -43,6 +46,7 @@ class Contender:
         verdicts: of every check.
         build_s: seconds of the build.
         first_call_s: seconds of the first call.
+        left: recorded calls that it leaves to the original forward: outside its sizes, or handed back.
     """
 
     candidate: Candidate
@@ -51,6 +55,14 @@ class Contender:
     verdicts: tuple[Verdict, ...]
     build_s: float
     first_call_s: float
+    left: int = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the built says about itself, and what it leaves to the original."""
+        if not self.left:
+            return self.built.notes
+        return (*self.built.notes, f"recorded calls that run the original forward: {self.left}")
 
 
 def prepare(run: Run, unit: Unit, calls: Calls, candidate: Candidate, snapshot: state.Snapshot) -> Contender | Trial:
@@ -76,11 +88,13 @@ def prove(
     """Checks what was built on the recorded calls; the unit's state is put back after each step."""
     failed = functools.partial(Trial, unit=unit.path, key=calls.key, candidate=candidate)
     run.tell("check", unit=unit.path, candidate=str(candidate))
-    first = _first_call(run, unit, calls, candidate, built)
+    mine = _admitted(unit, calls, built)
+    first = _first_call(run, unit, mine, candidate, built)
     snapshot.restore()
     if isinstance(first, Failure):
         return failed(outcome=first)
-    verdicts = _check(run, unit, calls, built)
+    serving = Serving(built.call, unit.forward)
+    verdicts = _check(run, unit, evolve(mine, samples=mine.samples[first.skipped :]), evolve(built, call=serving))
     snapshot.restore()
     if isinstance(verdicts, Caught):
         return failed(outcome=build.refused("check", candidate, unit, calls, verdicts))
@@ -93,7 +107,8 @@ def prove(
         entry=_entry(unit, calls, candidate, built),
         verdicts=verdicts,
         build_s=build_s,
-        first_call_s=first,
+        first_call_s=first.seconds,
+        left=len(calls.samples) - len(mine.samples) + first.skipped + serving.declined,
     )
 
 
@@ -135,13 +150,40 @@ def _veto(unit: Unit, calls: Calls, candidate: Candidate, no: Verdict) -> Failur
     return build.failure("check", candidate, unit, calls, no.reason + where, kind="wrong")
 
 
-def _first_call(run: Run, unit: Unit, calls: Calls, candidate: Candidate, built: Built) -> float | Failure:
-    """Seconds of the very first call: what a user waits for before a built is warm."""
-    inputs = [fresh(calls.samples[0].call)]
-    answer = attempt(lambda: run.timer.block(built.call, inputs), where=f"first call of {candidate} on {unit.path!r}")
-    if isinstance(answer, Caught):
-        return build.refused("check", candidate, unit, calls, answer)
-    return answer[0]
+def _admitted(unit: Unit, calls: Calls, built: Built) -> Calls:
+    """The calls whose sizes a built says it covers; all of them where its claim is no subset of what was recorded."""
+    covers = built.covers
+    if covers is None or not covers_probe(calls, built).ok:
+        return calls
+    sizes = [[tuple(tensor.shape) for tensor in tensors_of(unit.forward, sample.call)] for sample in calls.samples]
+    return evolve(calls, samples=tuple(s for s, size in zip(calls.samples, sizes, strict=True) if covers.admit(size)))
+
+
+@frozen
+class First:
+    """The first call that a built answered.
+
+    Attributes:
+        seconds: what a user waits for before a built is warm.
+        skipped: calls before it that it handed back.
+    """
+
+    seconds: float
+    skipped: int
+
+
+def _first_call(run: Run, unit: Unit, calls: Calls, candidate: Candidate, built: Built) -> First | Failure:
+    where = f"first call of {candidate} on {unit.path!r}"
+    answer = Caught(kind="covers", reason="it covers none of the recorded calls")
+    for skipped, sample in enumerate(calls.samples):
+        inputs = [fresh(sample.call)]
+        found = attempt(functools.partial(run.timer.block, built.call, inputs), where=where)
+        if not isinstance(found, Caught):
+            return First(seconds=found[0], skipped=skipped)
+        answer = found
+        if found.kind != DeclinedError.__name__:
+            break
+    return build.refused("check", candidate, unit, calls, answer)
 
 
 def _check(run: Run, unit: Unit, calls: Calls, built: Built) -> tuple[Verdict, ...] | Caught:
