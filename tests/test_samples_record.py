@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import random
 import sys
 
@@ -354,6 +355,16 @@ class Double(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad * 2
+
+
+def test_a_callers_profiler_stays_in_place():
+    """The hook of a profiler that is written in C cannot be put back once it is taken out: it is left alone."""
+    profiler = cProfile.Profile()
+    with profiler:
+        facts = _facts(lambda m, x: torch.sigmoid(x))
+        assert sys.getprofile() is not None
+    assert not facts.custom_autograd
+    assert any(entry.code == "<built-in method torch.sigmoid>" for entry in profiler.getstats())
 
 
 def test_custom_autograd_functions_are_seen_without_gradients():

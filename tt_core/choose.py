@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tt_core.clock.block import TooSlowError
-from tt_core.clock.decide import against, beats, ties
+from tt_core.clock.decide import beats, plainest, ties
 from tt_core.values import Failure, Timing, Trial, frozen
 
 
@@ -54,20 +54,14 @@ def pick_unit(
     if not winners:
         most = max(t.speedup for _, t in faster)
         return Pick(index=None, why=f"{most:.2f}x eager, but no build pays for itself within the expected calls")
-    _, best = min(winners, key=lambda one: score(one[1]))
-    near = 1.0 + tie_tolerance  # a tie out of noise alone must not cost more than that on the best guess
-    index, timing = next(one for one in winners if one[1] is best or _near(one[1], best, score, near))
+    index = plainest(dict(winners), tie_tolerance, score)
+    timing, best = dict(winners)[index], min((t for _, t in winners), key=score)
     why = f"{timing.speedup:.2f}x eager"
     return Pick(index=index, why=why if timing is best else f"{why}; ties with the fastest, the plainer one stays")
 
 
 def _too_slow(trial: Trial) -> bool:
     return isinstance(trial.outcome, Failure) and trial.outcome.kind == TooSlowError.__name__
-
-
-def _near(timing: Timing, best: Timing, score: Callable[[Timing], float], near: float) -> bool:
-    paired = against(timing, best).mid if timing.ratios and best.ratios else 1.0
-    return paired <= near and score(timing) <= score(best) * near
 
 
 def _asked(timing: Timing, tie_tolerance: float) -> str:

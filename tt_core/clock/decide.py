@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tt_core.clock.passes import PassTiming
 from tt_core.clock.statistics import ratio_interval
@@ -38,8 +38,7 @@ def beats_end_to_end(tuned: PassTiming, untuned: PassTiming, tie_tolerance: floa
 def kept(timings: Mapping[int, Timing], tie_tolerance: float) -> int | None:
     """Which of several candidates of one race to keep.
 
-    Of those that beat the baseline, the first that ties with the fastest and whose ratio to it is no worse than the tie
-    tolerance either: a tie out of noise alone does not cost more than that on the best guess.
+    The plainest of those that beat the baseline.
 
     Args:
         timings: candidates in order of plainness (smaller keys first), without the baseline.
@@ -49,11 +48,34 @@ def kept(timings: Mapping[int, Timing], tie_tolerance: float) -> int | None:
         The key of the candidate; None: the baseline stays.
     """
     able = {key: timings[key] for key in sorted(timings) if beats(timings[key], tie_tolerance)}
-    if not able:
-        return None
-    fastest = able[min(able, key=lambda key: able[key].interval.mid)]
-    near = (key for key, timing in able.items() if against(timing, fastest).mid <= 1.0 + tie_tolerance)
-    return next(near)
+    return plainest(able, tie_tolerance) if able else None
+
+
+def ratio_of(timing: Timing) -> float:
+    """The deciding ratio to the baseline, the usual score: lower is better."""
+    return timing.interval.mid
+
+
+def plainest(timings: Mapping[int, Timing], tie_tolerance: float, score: Callable[[Timing], float] = ratio_of) -> int:
+    """The first of several winners that is no worse than the best by more than the tie tolerance, by score and in pairs.
+
+    A tie out of noise alone does not cost more than that on the best guess.
+
+    Args:
+        timings: at least one, in order of plainness, each of which may be picked.
+        tie_tolerance: what counts as no difference.
+        score: lower is better.
+
+    Returns:
+        The key of the one to pick.
+    """
+    best, near = min(timings.values(), key=score), 1.0 + tie_tolerance
+
+    def level(timing: Timing) -> bool:
+        paired = against(timing, best).mid if timing.ratios and best.ratios else 1.0
+        return paired <= near and score(timing) <= score(best) * near
+
+    return next(key for key, timing in timings.items() if timing is best or level(timing))
 
 
 def break_even_calls(build_s: float, first_call_s: float, eager_s: float, tuned_s: float) -> float | None:

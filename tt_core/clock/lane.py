@@ -58,6 +58,7 @@ class Lane:
         self.ratios: list[float] = []
         self.spent_s = 0.0
         self.known_s: dict[int, float] = {}
+        self.device_s: float | None = None
 
     def fail(self, caught: Caught) -> None:
         """Out of the race, without a result."""
@@ -106,6 +107,7 @@ class Lane:
             bytes_peak=self.warm.bytes_peak,
             items=items,
             calls=sum(len(block.seconds) for block in self.blocks),
+            device_s=self.device_s,
         )
 
 

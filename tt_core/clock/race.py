@@ -13,11 +13,14 @@ from tt_core.clock.memory import watch
 from tt_core.clock.rounds import results, run
 from tt_core.clock.rules import UNIT, Rules
 from tt_core.clock.runner import Runner
-from tt_core.contain import Caught
+from tt_core.clock.timer import WallTimer
+from tt_core.contain import Caught, attempt
 from tt_core.hookspecs import Timer
 from tt_core.values import Call, Timing
 
 CPU = torch.device("cpu")
+_QUEUED = 4
+"""Calls of each sample that are queued at once to see the device's share."""
 
 
 def race(
@@ -49,7 +52,10 @@ def race(
         Per runner a `Timing`, or what it failed with: it raised, its stamps were no seconds, or one call took longer
         than its whole race may. When the baseline fails, all have failed.
     """
-    lanes = run(_UnitCourse(timer, calls, rules, fresh=fresh, device=device), runners, rules)
+    course = _UnitCourse(timer, calls, rules, fresh=fresh, device=device)
+    lanes = run(course, runners, rules)
+    for lane in lanes:
+        lane.device_s = course.device_s(lane)
     return results(lanes, rules, items)
 
 
@@ -104,6 +110,20 @@ class _UnitCourse:
                 in_time(few, limit_s)
                 timed += few
         return Block(figure=statistics.median(timed), seconds=tuple(timed), spent_s=sum(early) + sum(timed))
+
+    def device_s(self, lane: Lane) -> float | None:
+        """Device seconds a call, calls queued: for the report, after the race. None where it is not told."""
+        timer, calls = self._timer, self._samples * _QUEUED
+        if not isinstance(timer, WallTimer) or self._fresh or lane.caught is not None:
+            return None
+
+        def queued() -> float | None:
+            with entered(lane.runner):
+                lane.runner.restore()
+                return timer.queued(lane.runner.call, calls)
+
+        answer = attempt(queued, where=f"device time of {lane.runner.name}")
+        return None if isinstance(answer, Caught) else answer
 
     def _early(self, runner: Runner, group: int, count: int, limit_s: float) -> list[float]:
         """Calls that do not count; state is restored before them."""

@@ -38,6 +38,28 @@ class WallTimer:
             del result
         return stamps
 
+    def queued(self, call: Callable[..., Any], calls: Sequence[Call]) -> float | None:
+        """Seconds of the device for one of `calls` on average, all queued without waiting, between two of its events.
+
+        Far below `block`'s figure, the host is what a lone call waits for: launches, copies, Python. Not below it, the
+        device is busy all the time (or the call itself waits for it).
+
+        Returns:
+            None on the CPU, and where torch has no events that tell time.
+        """
+        kind = None if self.device.type in {"cpu", "meta"} else getattr(torch.get_device_module(self.device), "Event", None)
+        if kind is None:
+            return None
+        with torch.get_device_module(self.device).device(self.device):
+            begin, end = kind(enable_timing=True), kind(enable_timing=True)
+            self._synchronize()
+            begin.record()
+            results = [call(*each.args, **each.kwargs) for each in calls]
+            end.record()
+            self._synchronize()
+        del results
+        return float(begin.elapsed_time(end)) / 1e3 / len(calls)
+
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
     """What waits for all work queued on `device`: nothing on the CPU, where no device may be started for it."""

@@ -55,7 +55,7 @@ class Watch:
     """A forward that notes whether random numbers were drawn and whether a custom autograd function ran.
 
     Python's own profile hook of this thread sees every `torch.autograd.Function.apply`, with grad off too; nothing in
-    torch is patched.
+    torch is patched. While the caller's own profiler has that hook, it keeps it, and custom functions go unnoticed.
     """
 
     def __init__(self, forward: Callable[..., Any]) -> None:
@@ -65,12 +65,14 @@ class Watch:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the forward."""
-        before, profile = states(), sys.getprofile()
-        sys.setprofile(self._event)
+        before, free = states(), sys.getprofile() is None  # a C profiler that is taken out cannot be put back
+        if free:
+            sys.setprofile(self._event)
         try:
             return self.forward(*args, **kwargs)
         finally:
-            sys.setprofile(profile)
+            if free:
+                sys.setprofile(None)
             self.drew = self.drew or moved(before)
 
     def _event(self, frame: FrameType, event: str, _: Any) -> None:
