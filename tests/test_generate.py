@@ -8,27 +8,9 @@ import pytest
 import torch
 
 import tt_core as tt
+from tt_core.testing.fakes import Renamed
 
-
-class Live:
-    """Eager under another name: every call that its guard lets through is a hit."""
-
-    @tt.hookimpl
-    def tt_backends(self):
-        return tt.Backend(
-            name="live",
-            devices={"*"},
-            fidelity=tt.Fidelity.EXACT,
-            weights=tt.Weights.LIVE,
-            keeps=frozenset(tt.Keeps),
-        )
-
-    @tt.hookimpl
-    def tt_build(self, unit):
-        return tt.Built(call=unit.forward, weights=tt.Weights.LIVE)
-
-
-SETTINGS = tt.Settings(plugins=(Live(),), unit_race_s=0.5, pass_race_s=0.5)
+SETTINGS = tt.Settings(plugins=(Renamed("live"),), unit_race_s=0.5, pass_race_s=0.5)
 
 
 @pytest.fixture(scope="module")

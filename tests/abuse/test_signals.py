@@ -10,26 +10,9 @@ import torch
 from torch import nn
 
 import tt_core as tt
+from tt_core.testing.fakes import Renamed
 
 pytestmark = [pytest.mark.abuse, pytest.mark.filterwarnings("ignore")]
-
-
-class Live:
-    """Eager under another name."""
-
-    @tt.hookimpl
-    def tt_backends(self):
-        return tt.Backend(
-            name="live",
-            devices={"*"},
-            fidelity=tt.Fidelity.EXACT,
-            weights=tt.Weights.LIVE,
-            keeps=frozenset(tt.Keeps),
-        )
-
-    @tt.hookimpl
-    def tt_build(self, unit):
-        return tt.Built(call=unit.forward, weights=tt.Weights.LIVE)
 
 
 def held(model: nn.Module) -> list:
@@ -41,7 +24,7 @@ def test_interrupts_at_random_moments(monkeypatch):
     monkeypatch.setenv("TT_DISABLE_AUTOLOAD", "1")
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
     before, weights = held(model), [p.detach().clone() for p in model.parameters()]
-    settings = tt.Settings(plugins=(Live(),), unit_race_s=0.02, pass_race_s=0.02)
+    settings = tt.Settings(plugins=(Renamed(),), unit_race_s=0.02, pass_race_s=0.02)
     moments, stopped = random.Random(0), 0
 
     def stop(*_: object) -> None:

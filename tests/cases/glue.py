@@ -19,6 +19,7 @@ from torch import nn
 
 import tt_core as tt
 from tt_core.testing.fake_clock import FakeClock
+from tt_core.testing.fakes import Renamed
 from tt_core.values import EAGER
 
 FOLDER = Path(__file__).resolve().parent
@@ -47,22 +48,8 @@ UNSHARED = frozenset({
 """Cases that several threads cannot run at once in eager either: each call changes what the next one sees."""
 
 
-class Fast:
-    """A plugin whose backend is eager under another name, and whose clock is made up: only the core is at work."""
-
-    @tt.hookimpl
-    def tt_backends(self):
-        return tt.Backend(
-            name="fast",
-            devices={"*"},
-            fidelity=tt.Fidelity.EXACT,
-            weights=tt.Weights.LIVE,
-            keeps=frozenset(tt.Keeps),
-        )
-
-    @tt.hookimpl
-    def tt_build(self, unit):
-        return tt.Built(call=unit.forward, weights=tt.Weights.LIVE)
+class Fast(Renamed):
+    """Eager under another name, on a made-up clock: only the core is at work."""
 
     @tt.hookimpl
     def tt_timer(self):
@@ -191,7 +178,9 @@ def _compiled() -> int:
 @contextlib.contextmanager
 def _eager_runs(module: nn.Module) -> Iterator[Callable[[], int]]:
     """Counts how often this thread runs the Python code of a tuned unit's original forward, whoever calls it."""
-    codes = {(id(one), one.forward.__wrapped__.__code__) for one in module.modules() if hasattr(one.forward, "__wrapped__")}
+    codes = {
+        (id(one), one.forward.__wrapped__.__code__) for one in module.modules() if hasattr(one.forward, "__wrapped__")
+    }
     known = {code for _, code in codes}
     count = 0
 

@@ -171,6 +171,34 @@ class FakeBackend:
         return forward if self._breaks is None else self._breaks(forward)
 
 
+class Renamed:
+    """A plugin whose one backend is eager under another name: with it only the core is at work on any model.
+
+    Args:
+        name: of the backend.
+    """
+
+    def __init__(self, name: str = "fast") -> None:
+        self.__name__ = f"plugin_{name}"
+        self._name = name
+
+    @hookimpl
+    def tt_backends(self) -> Backend:
+        """The one backend, which keeps everything."""
+        return Backend(
+            name=self._name,
+            devices=frozenset({"*"}),
+            fidelity=Fidelity.EXACT,
+            weights=Weights.LIVE,
+            keeps=frozenset(Keeps),
+        )
+
+    @hookimpl
+    def tt_build(self, unit: Unit) -> Built:
+        """The original forward."""
+        return Built(call=unit.forward, weights=Weights.LIVE)
+
+
 class _Paced:
     """Runs a forward at another pace of the bench."""
 
