@@ -142,7 +142,7 @@ def test_an_overrun_of_time_is_a_failure(log):
     clock = [0.0]
     failure = run(Candidate.of("core"), Step("core", log, clock=clock, seconds=11.0), clock=clock)
     assert (failure.stage, failure.kind) == ("limit", "timeout")
-    assert failure.reason == "the build took 11 s, the limit is 10 s"
+    assert failure.reason == "the build took 11 s, which exceeded the limit of 10 s"
     assert log[-1] == ("close", "core")
 
 
