@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import nn
 
 from tt_core import trees
 from tt_core.contain import Caught, attempt
-from tt_core.flat import flatten_unit
+from tt_core.flat import flatten_unit, program_print
 from tt_core.values import Calls, Sample, Unit
 
 Recorded = tuple[Unit, Sequence[Calls]]
@@ -62,31 +61,10 @@ def _fingerprint(unit: Unit, keys: Sequence[Calls]) -> str:
         if not calls.untunable:
             exported = flatten_unit(unit, calls).export(_largest(calls.samples), calls.shapes)
             digest.update(repr((exported.leaves, exported.ranges)).encode())
-            digest.update(_program(exported.program).encode())
+            digest.update(program_print(exported.program).encode())
     return digest.hexdigest()
 
 
 def _largest(samples: Sequence[Sample]) -> Sample:
     """A sample whose sizes are the largest: its branches are those of every other size but 0 and 1."""
     return max(samples, key=lambda one: sum(t.numel() for t in trees.tensors((one.call.args, one.call.kwargs))))
-
-
-def _program(program: torch.export.ExportedProgram) -> str:
-    """Equal for programs that differ in the values of their weights only."""
-    placed = [_meta(node.meta.get("val")) for node in program.graph.nodes if node.op in {"placeholder", "output"}]
-    signature = program.graph_signature
-    specs = [str(spec) for spec in (*signature.input_specs, *signature.output_specs)]
-    return repr((program.graph_module.code, placed, specs, _constants(program)))
-
-
-def _constants(program: torch.export.ExportedProgram) -> list[Any]:
-    """Tensors that the program holds and that are no weights, by value."""
-    weights = set(program.graph_signature.buffers) | set(program.graph_signature.parameters)
-    held = [(name, value) for name, value in sorted(program.constants.items()) if name not in weights]
-    return [(name, value.tolist() if isinstance(value, torch.Tensor) else repr(value)) for name, value in held]
-
-
-def _meta(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), str(value.device), str(tuple(value.shape)), str(value.stride())
-    return repr(value)

@@ -39,6 +39,12 @@ class Arguments:
     places: tuple[int, ...]
     names: tuple[str, ...]
 
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """The leaves that are no tensors, in key order."""
+        places = set(self.places)
+        return tuple(leaf for i, leaf in enumerate(self.leaves) if i not in places)
+
     def rebuilt(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and keyword arguments for forward, with `tensors` in key order and the constants bound."""
         leaves = list(self.leaves)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _LOGGERS = (
+    "torch.fx",
     "torch.fx.experimental.symbolic_shapes",
     "torch.export",
     "torch._export",
@@ -20,22 +22,49 @@ _LOGGERS = (
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No warnings, log lines or prints of this thread; other threads' stderr goes where it went."""
-    loggers = [(logger, logger.level) for logger in map(logging.getLogger, _LOGGERS)]
-    with warnings.catch_warnings(), contextlib.redirect_stderr(_OthersOnly(sys.stderr)):
+def quiet(*loggers: str) -> Iterator[None]:
+    """No warnings, log lines or prints of this thread; what other threads print goes where it went.
+
+    Args:
+        loggers: names of loggers to silence, beside those of `torch.export`.
+    """
+    _give_tqdm_its_lock()
+    silenced = [(logger, logger.level) for logger in map(logging.getLogger, _names(loggers))]
+    prints = contextlib.redirect_stdout(_OthersOnly(sys.stdout))
+    errors = contextlib.redirect_stderr(_OthersOnly(sys.stderr))
+    with warnings.catch_warnings(), prints, errors:
         warnings.simplefilter("ignore")
         try:
-            for logger, _ in loggers:
+            for logger, _ in silenced:
                 logger.setLevel(logging.CRITICAL)
             yield
         finally:
-            for logger, level in loggers:
+            for logger, level in silenced:
                 logger.setLevel(level)
 
 
+def _names(more: Sequence[str]) -> tuple[str, ...]:
+    return (*_LOGGERS, *more)
+
+
+def _give_tqdm_its_lock() -> None:
+    """Makes the lock that a first progress bar would make, from a context by name.
+
+    `torch.fx` makes a bar to decompose a graph, shown or not. Its lock of the default context would settle the start
+    method of processes, which is the application's choice.
+    """
+    try:
+        from tqdm.std import TqdmDefaultWriteLock
+    except ImportError:  # then torch makes no bar
+        return
+    if not hasattr(TqdmDefaultWriteLock, "mp_lock"):
+        default = multiprocessing.get_all_start_methods()[0]
+        with contextlib.suppress(OSError):  # no semaphores here: tqdm does without, too
+            TqdmDefaultWriteLock.mp_lock = multiprocessing.get_context(default).RLock()
+
+
 class _OthersOnly:
-    """A stderr that drops what this thread writes: `torch.export` prints the graph of a failed trace there."""
+    """A stream that drops what this thread writes: `torch.export` prints the graph of a failed trace."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
