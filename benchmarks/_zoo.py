@@ -93,6 +93,71 @@ def convnet(small: bool) -> tuple[Any, list[Any]]:
     return ResNetModel(config).eval(), [{"pixel_values": torch.randn(1, 3, size, size)}]
 
 
+def distilbert(small: bool) -> tuple[Any, list[Any]]:
+    """DistilBERT: 6 layers, width 768, 128 tokens."""
+    from transformers import DistilBertConfig, DistilBertModel
+
+    config = DistilBertConfig(
+        dim=64 if small else 768,
+        n_layers=2 if small else 6,
+        n_heads=4 if small else 12,
+        hidden_dim=128 if small else 3072,
+        vocab_size=1000,
+    )
+    ids = torch.randint(0, 1000, (1, 32 if small else 128))
+    return DistilBertModel(config).eval(), [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+
+
+def vit_s(small: bool) -> tuple[Any, list[Any]]:
+    """ViT-S/16: 12 layers of width 384, 224 x 224 pixels."""
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        hidden_size=64 if small else 384,
+        num_hidden_layers=2 if small else 12,
+        num_attention_heads=4 if small else 6,
+        intermediate_size=128 if small else 1536,
+        image_size=64 if small else 224,
+    )
+    size = config.image_size
+    return ViTModel(config).eval(), [{"pixel_values": torch.randn(1, 3, size, size)}]
+
+
+def resnet50(small: bool) -> tuple[Any, list[Any]]:
+    """ResNet-50, 224 x 224 pixels."""
+    from transformers import ResNetConfig, ResNetModel
+
+    config = ResNetConfig(
+        embedding_size=16 if small else 64,
+        hidden_sizes=[64, 128] if small else [256, 512, 1024, 2048],
+        depths=[1, 1] if small else [3, 4, 6, 3],
+        layer_type="bottleneck",
+    )
+    size = 64 if small else 224
+    return ResNetModel(config).eval(), [{"pixel_values": torch.randn(1, 3, size, size)}]
+
+
+def whisper_encoder(small: bool) -> tuple[Any, list[Any]]:
+    """The encoder of Whisper-tiny: 4 layers, width 384, 30 s of sound (3000 frames)."""
+    from transformers import WhisperConfig
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    config = WhisperConfig(
+        d_model=64 if small else 384,
+        encoder_layers=2 if small else 4,
+        encoder_attention_heads=4 if small else 6,
+        encoder_ffn_dim=128 if small else 1536,
+        max_source_positions=100 if small else 1500,
+        vocab_size=1000,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=1,
+        decoder_start_token_id=1,
+    )
+    frames = 2 * config.max_source_positions
+    return WhisperEncoder(config).eval(), [{"input_features": torch.randn(1, config.num_mel_bins, frames)}]
+
+
 def lstm(small: bool) -> tuple[Any, list[Any]]:
     """An LSTM of two layers over 160 steps."""
     width = 32 if small else 128
@@ -157,6 +222,18 @@ ZOO = (
     Entry("pipeline of two", pipeline, predict),
     Entry("SentenceTransformer", sentences, encode),
 )
+
+BACKEND_ZOO = (
+    Entry("BERT, MiniLM size", bert),
+    Entry("DistilBERT", distilbert),
+    Entry("ViT-S", vit_s),
+    Entry("T5 encoder", t5_encoder),
+    Entry("ResNet-50", resnet50),
+    Entry("Whisper encoder", whisper_encoder),
+    Entry("LSTM, 2 layers", lstm),
+    Entry("encoder, 4 layers", encoder),
+)
+"""What the benchmarks of the backends share: whole models, each called plainly."""
 
 
 def made(entry: Entry, *, small: bool = False) -> tuple[Any, list[Any]]:

@@ -30,3 +30,31 @@ class Layer(nn.Module):
         y = torch.relu(self.first(batch["a"] - batch["b"])) + self.second(batch["b"])
         y = (y @ self.turned.t() + self.small) * self.scalar * self.factor
         return {"y": y * scale + shift, "steps": steps, "none": None, "a": batch["a"]}
+
+
+class Block(nn.Module):
+    """A small layer of an encoder."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Maps (batch, tokens, width) to the same sizes."""
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        return self.norm(x + self.out(nn.functional.scaled_dot_product_attention(q, k, v)))
+
+
+class Encoder(nn.Module):
+    """Blocks one after the other."""
+
+    def __init__(self, depth: int, width: int = 16) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block(width) for _ in range(depth))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Maps (batch, tokens, width) to the same sizes."""
+        for layer in self.layers:
+            x = layer(x)
+        return x

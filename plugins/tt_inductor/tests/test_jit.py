@@ -19,6 +19,7 @@ import tt_core as tt
 
 pytestmark = pytest.mark.real
 Make = Callable[..., tuple[tt.Unit, tt.Calls]]
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,8 @@ def _no_grad() -> Iterator[None]:
 
 def _built(pair: tuple[tt.Unit, tt.Calls], **options: Any) -> tt.Built:
     unit, calls = pair
-    return tt_inductor.tt_build(unit=unit, calls=calls, device=torch.device("cpu"), options=options)
+    options = {"mode": "jit", **options}
+    return tt_inductor.tt_build(unit=unit, calls=calls, device=CPU, options=options, limits=tt.Limits(seconds=600))
 
 
 def _close(actual: Any, expected: Any) -> None:
@@ -84,20 +86,34 @@ def test_weights_are_read_when_called(make: Make, compiles: list[int]) -> None:
 
 
 def test_changed_behaviour_is_seen_and_said(make: Make, compiles: list[int]) -> None:
-    """A scalar attribute, a hook and an inner `forward` that changed since the build: eager's result, one warning."""
+    """A scalar attribute, a hook or an inner `forward` that changed since the build: the call is handed back."""
     model, x = Mlp().eval(), torch.randn(4, 8)
     built = _built(make(model, tt.Call(x)))
     count = len(compiles)
     model.scale = 3.0
-    with pytest.warns(tt.FallbackWarning, match=r"tt\.refresh"):
-        _close(built.call(x), model(x))
+    with pytest.raises(tt.DeclinedError, match=r"tt\.refresh"):
+        built.call(x)
     model.scale = 2.0
+    _close(built.call(x), model(x))
     hook = model.first.register_forward_hook(lambda _module, _args, output: output * 0)
-    _close(built.call(x), model(x))
+    with pytest.raises(tt.DeclinedError):
+        built.call(x)
     hook.remove()
-    model.first.forward = lambda x: torch.zeros(*x.shape[:-1], 16)  # type: ignore[method-assign]
     _close(built.call(x), model(x))
+    model.first.forward = lambda x: torch.zeros(*x.shape[:-1], 16)  # type: ignore[method-assign]
+    with pytest.raises(tt.DeclinedError):
+        built.call(x)
     assert len(compiles) == count
+
+
+def test_inference_tensors_outside_of_inference_mode_are_handed_back(make: Make) -> None:
+    """There is no program for them: the core hears of it, and counts."""
+    model = Mlp().eval()
+    built = _built(make(model, tt.Call(torch.randn(4, 8))))
+    with torch.inference_mode():
+        x = torch.randn(4, 8)
+    with pytest.raises(tt.DeclinedError):
+        built.call(x)
 
 
 def test_every_spelling_is_one_program(make: Make, compiles: list[int]) -> None:
@@ -130,7 +146,7 @@ def test_inference_mode_and_gradients_on(make: Make, compiles: list[int]) -> Non
 
 
 def test_autocast_is_part_of_the_build(make: Make, compiles: list[int]) -> None:
-    """Built for calls under autocast and called so: no compile, eager's dtype; without it, the warning and eager."""
+    """Built for calls under autocast and called so: no compile, eager's dtype; without it, the call is handed back."""
     model, x = Mlp().eval(), torch.randn(4, 8)
     with torch.autocast("cpu", torch.bfloat16):
         pair = make(model, tt.Call(x))
@@ -141,8 +157,8 @@ def test_autocast_is_part_of_the_build(make: Make, compiles: list[int]) -> None:
         result = built.call(x)
         assert result.dtype == torch.bfloat16
         torch.testing.assert_close(result, model(x), rtol=2e-2, atol=2e-2)
-    with pytest.warns(tt.FallbackWarning):
-        assert built.call(x).dtype == torch.float32
+    with pytest.raises(tt.DeclinedError):
+        built.call(x)
     assert len(compiles) == count
 
 
@@ -223,18 +239,147 @@ class Broken(nn.Module):
         return y.cos() * 2
 
 
+class BrokenInside(nn.Module):
+    """A break in an inner frame, and work after it in the outer one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Broken()
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + y.tanh()
+
+
 def test_graph_breaks_are_noted(make: Make, compiles: list[int]) -> None:
     """A unit of two graphs works, and says so; `fullgraph` refuses it."""
     x = torch.randn(5)
     built = _built(make(Broken(), tt.Call(x)))
-    assert built.notes == ("1 graph break",)
+    assert built.notes == ("graph break: 2 graphs; 4 of 4 operators in compiled programs, the others in Python",)
     count = len(compiles)
     _close(built.call(x), Broken()(x))
-    with pytest.warns(tt.FallbackWarning):
-        _close(built.call(torch.randn(7)).shape, torch.Size([7]))
+    for _ in range(2):
+        with pytest.raises(tt.DeclinedError, match="no program"):
+            built.call(torch.randn(7))
+    _close(built.call(x), Broken()(x))
     assert len(compiles) == count
     with pytest.raises(tt.BuildRefusedError, match="Dynamo cannot trace"):
         _built(make(Broken(), tt.Call(x)), fullgraph=True)
+
+
+def test_a_part_that_does_not_fit_goes_on_as_in_eager(make: Make, compiles: list[int]) -> None:
+    """Once a program of the call ran it cannot be handed back: one warning, and eager's result."""
+    x, y = torch.randn(5), torch.randn(5)
+    built = _built(make(BrokenInside(), tt.Call(x, y)))
+    count = len(compiles)
+    wide = torch.randn(3, 5)
+    with pytest.warns(tt.FallbackWarning, match="in part"):
+        _close(built.call(x, wide), BrokenInside()(x, wide))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _close(built.call(x, wide), BrokenInside()(x, wide))
+        _close(built.call(x, y), BrokenInside()(x, y))
+    assert len(compiles) == count
+
+
+def test_a_unit_that_writes_is_never_handed_back_halfway(make: Make) -> None:
+    """What Python did before the first program would be done twice."""
+    x = torch.randn(5)
+    built = _built(make(Broken(), tt.Call(x), writes_state=("seen",)))
+    wide = torch.randn(7)
+    with pytest.warns(tt.FallbackWarning, match="in part"):
+        _close(built.call(wide), Broken()(wide))
+
+
+def test_too_many_kinds_of_calls_without_a_program(make: Make) -> None:
+    """Tracing each new kind in service has an end: then every call is handed back."""
+    x = torch.randn(5)
+    built = _built(make(Broken(), tt.Call(x)))
+    for n in range(6, 24):
+        with pytest.raises(tt.DeclinedError):
+            built.call(torch.randn(n))
+    with pytest.raises(tt.DeclinedError, match="16 kinds of calls"):
+        built.call(x)
+
+
+class Locked(nn.Module):
+    """Dynamo does not enter a frame that takes a lock, but those that are called inside."""
+
+    def __init__(self, turns: int) -> None:
+        super().__init__()
+        self.linear, self.lock, self.turns = nn.Linear(4, 4), threading.Lock(), turns
+
+    def _act(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with self.lock:
+            x = torch.relu(self.linear(x))
+            for _ in range(self.turns):
+                x = self._act(x)
+        return x
+
+
+def test_python_in_disguise_is_refused(make: Make) -> None:
+    """Where graph breaks leave most operators to Python there is nothing that may be called compiled."""
+    x = torch.randn(2, 4)
+    with pytest.raises(tt.BuildRefusedError, match="graph breaks leave only 2 of 4 operators in compiled programs"):
+        _built(make(Locked(2), tt.Call(x)))
+    model = Locked(3)
+    built = _built(make(model, tt.Call(x)))
+    assert built.notes == ("graph break: 1 graph; 3 of 5 operators in compiled programs, the others in Python",)
+    _close(built.call(x), model(x))
+
+
+class Loop(nn.Module):
+    """One compiled frame that runs six times: each run counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Broken() for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_programs_count_as_often_as_they_run(make: Make) -> None:
+    """Layers that share a compiled frame are no reason to refuse."""
+    x = torch.randn(5)
+    built = _built(make(Loop(), tt.Call(x)))
+    assert "24 of 24 operators" in built.notes[0]
+    _close(built.call(x), Loop()(x))
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.small, self.big = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.small(x) if x.shape[0] <= 2 else self.big(x).relu()
+
+
+def test_a_branch_on_a_size_is_compiled_both_ways(make: Make, compiles: list[int]) -> None:
+    """The smaller calls take a branch of their own, at the sizes that were recorded; the larger one covers the rest."""
+    model = Branch().eval()
+    built = _built(make(model, *(tt.Call(torch.randn(n, 4)) for n in (1, 2, 3, 5))))
+    count = len(compiles)
+    for n in (1, 2, 3, 4, 5):
+        x = torch.randn(n, 4)
+        _close(built.call(x), model(x))
+    assert len(compiles) == count
+
+
+def test_a_size_that_the_largest_call_fixes_is_refused(make: Make) -> None:
+    """Every other size would have no program."""
+
+    class Fixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin() if x.shape[0] == 5 else x.cos()
+
+    with pytest.raises(tt.BuildRefusedError, match="one of the recorded sizes only"):
+        _built(make(Fixed(), tt.Call(torch.randn(3, 4)), tt.Call(torch.randn(5, 4))))
 
 
 @dataclasses.dataclass

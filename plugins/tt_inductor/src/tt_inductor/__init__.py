@@ -38,15 +38,19 @@ def tt_probe(device: torch.device) -> tt.Ready | tt.Unavailable:
 
 
 @tt.hookimpl
-def tt_build(unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Mapping[str, Any]) -> tt.Built:
+def tt_build(
+    unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Mapping[str, Any], limits: tt.Limits
+) -> tt.Built:
     """Compiles `unit` for `calls`; see `tt_inductor.options.Options` for what may be asked for."""
-    from tt_inductor import aot, jit
+    from tt_inductor import aot, auto, jit
     from tt_inductor.options import Options
 
     wanted = Options.of(options)
     if wanted.mode == "aot":
-        return aot.build(unit, calls, wanted, device)
-    return jit.build(unit, calls, wanted, device)
+        return aot.build(unit, calls, wanted, device, limits)
+    if wanted.mode == "jit":
+        return jit.build(unit, calls, wanted, device)
+    return auto.build(unit, calls, wanted, device, limits)
 
 
 @tt.hookimpl

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,8 @@ import torch
 from torch.torch_version import TorchVersion
 
 import tt_core as tt
-from tt_inductor import program
+from tt_inductor import compiling, program
+from tt_inductor.examples import constants_in, largest
 from tt_inductor.inputs import inputs_of
 from tt_inductor.kept import process_kept
 from tt_inductor.options import Options
@@ -23,6 +23,8 @@ from tt_inductor.warm import ambient
 
 _OLDEST = "2.13"
 _GRID = 4096  # sizes that are tried to see whether ranges say all that a program assumes
+_packages: weakref.WeakValueDictionary[tuple[Any, ...], Package] = weakref.WeakValueDictionary()
+"""By program: twins of another cut are met one after the other, and the core does not know that they are twins."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -58,7 +60,9 @@ class Shared:
     notes: tuple[str, ...] = ()
 
 
-def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device) -> tt.Built:
+def build(
+    unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device, limits: tt.Limits, *, why: str = ""
+) -> tt.Built:
     """Compiles `unit` for the recorded calls into a package and loads it with the unit's own weights.
 
     Args:
@@ -66,28 +70,24 @@ def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device
         calls: where sizes moved the program is compiled for moving sizes of 2 and more.
         options: see `Options`.
         device: where the unit is.
+        limits: its seconds end the compiler.
+        why: a note: why ahead of time.
 
     Raises:
         BuildRefusedError: it does not export, or one of AOTInductor's silent traps lies on its way.
+        OverrunError: the compiler reached the time limit.
     """
     _refuse(calls)
-    with process_kept(device), quiet(tuners=options.max_autotune), ambient(calls.key, inference=False):
+    with process_kept(device), quiet(), ambient(calls.key, inference=False):
         flat = tt.flatten_unit(unit, calls)
-        sample = _largest(unit.forward, calls.samples)
+        sample = largest(unit.forward, calls.samples)
         exported = flat.export(sample, calls.shapes)
         lifted = exported.program.graph_signature.lifted_tensor_constants
         baked = options.freezing or bool(lifted)
-        path = program.compiled(exported.program, baked=baked, patches=_patches(options))
-        package = program.owned(
-            Package(
-                path=path,
-                device=device,
-                constants=() if baked else program.constants_of(path, device, unit.module),
-                ties=program.ties_of(program.tensors_of(unit.module)),
-                fingerprint=program.fingerprint_of(exported.program),
-            )
-        )
+        package = _package(exported.program, unit.module, device, options, limits.seconds, baked=baked)
     covers = exported.covers(calls.shapes)
+    notes = [why] if why else []
+    notes += [f"reads tensors that are no parameters: {', '.join(lifted)}"] if lifted else []
     shared = Shared(
         package=package,
         kind=type(unit.module),
@@ -97,12 +97,43 @@ def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device
         covers=covers,
         fits=None if _said(covers, exported.fits) else exported.fits,
         sizes=flat.sizes(sample),
-        constants=_constants(unit.forward, calls),
+        constants=constants_in(unit.forward, calls),
         twin=unit.twin,
         baked=baked,
-        notes=(f"reads tensors that are no parameters: {', '.join(lifted)}",) if lifted else (),
+        notes=tuple(notes),
     )
     return bound(shared, unit)
+
+
+def _package(
+    exported: torch.export.ExportedProgram,
+    module: torch.nn.Module,
+    device: torch.device,
+    options: Options,
+    seconds: float,
+    *,
+    baked: bool,
+) -> Package:
+    """A package for an exported program: one that is in use already, else a new one."""
+    patches = {"freezing": options.freezing, "max_autotune": options.max_autotune}
+    fingerprint, ties = tt.flat.program_print(exported), program.ties_of(program.tensors_of(module))
+    identity = (fingerprint, ties, device, options.max_autotune, torch.get_num_threads())
+    known = None if baked else _packages.get(identity)
+    if known is not None:
+        return known
+    path = compiling.compiled(exported, baked=baked, patches=patches, seconds=seconds)
+    package = program.owned(
+        Package(
+            path=path,
+            device=device,
+            constants=() if baked else program.constants_of(path, device, module),
+            ties=ties,
+            fingerprint=fingerprint,
+        )
+    )
+    if not baked:
+        _packages[identity] = package
+    return package
 
 
 def bound(shared: Shared, unit: tt.Unit) -> tt.Built:
@@ -113,9 +144,10 @@ def bound(shared: Shared, unit: tt.Unit) -> tt.Built:
     """
     loaded = [shared.package.load(unit.module)]
     built = tt.Built(
-        call=_service(shared, unit, loaded),
+        call=_service(shared, loaded),
         covers=shared.covers,
         weights=tt.Weights.VALUES if shared.baked else tt.Weights.STORAGE,
+        concurrent=program.concurrent(shared.package.device),
         bytes_held=shared.package.path.stat().st_size,
         notes=shared.notes,
         close=lambda: loaded.__setitem__(0, _CLOSED),
@@ -151,39 +183,10 @@ def rebind(built: tt.Built, unit: tt.Unit) -> tt.Built | None:
 
 
 def _print(shared: Shared, unit: tt.Unit) -> str:
-    calls = synthetic(unit.forward, shared.key, shared.covers, shared.sizes, shared.constants)
+    calls = tt.flat.synthetic(unit.forward, shared.key, shared.covers, shared.sizes, shared.constants)
     with quiet(), ambient(shared.key, inference=False):
         exported = tt.flatten_unit(unit, calls).export(calls.samples[0], calls.shapes)
-    return program.fingerprint_of(exported.program)
-
-
-def synthetic(
-    forward: Callable[..., Any],
-    key: tt.CallKey,
-    shapes: tt.Shapes,
-    sizes: Sequence[Sequence[int]],
-    constants: Sequence[Any],
-) -> tt.Calls:
-    """One call of zeros, to trace with where no sample is at hand.
-
-    Args:
-        forward: gives the signature.
-        key: gives the structure and the tensors' dtypes.
-        shapes: the sizes to cover.
-        sizes: of the call's tensors.
-        constants: the other leaves, in the key's order.
-    """
-    tensors, others = iter(zip(key.tensors, sizes, strict=True)), iter(constants)
-    leaves: list[Any] = []
-    for leaf in key.leaves:
-        if isinstance(leaf, tt.TensorLeaf):
-            known, size = next(tensors)
-            leaves.append(torch.zeros(tuple(size), dtype=known.dtype, device=known.device))
-        else:
-            leaves.append(next(others))
-    made = inspect.BoundArguments(inspect.signature(forward), tt.unflatten(key.tree, leaves))
-    sample = tt.Sample(call=tt.Call(*made.args, **made.kwargs), expected=tt.Observation(result=None))
-    return tt.Calls(key=key, shapes=shapes, samples=(sample,), seen=1, facts=tt.Facts())
+    return tt.flat.program_print(exported.program)
 
 
 def _refuse(calls: tt.Calls) -> None:
@@ -205,32 +208,6 @@ def _refuse(calls: tt.Calls) -> None:
             raise tt.BuildRefusedError("a package takes dense real tensors only")
 
 
-def _largest(forward: Callable[..., Any], samples: Sequence[tt.Sample]) -> tt.Sample:
-    """The largest sample, its tensors contiguous: a program is right for the strides it was exported with."""
-    signature = inspect.signature(forward)
-    trees = []
-    for sample in samples:
-        made = signature.bind(*sample.call.args, **sample.call.kwargs)
-        trees.append(tt.flatten(dict(made.arguments)))
-    at = max(range(len(trees)), key=lambda i: sum(x.numel() for x in trees[i][0] if isinstance(x, torch.Tensor)))
-    leaves, spec = trees[at]
-    dense = [leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    made = inspect.BoundArguments(signature, tt.unflatten(spec, dense))
-    call = tt.Call(*made.args, **made.kwargs)
-    return tt.Sample(call=call, expected=samples[at].expected, index=samples[at].index)
-
-
-def _constants(forward: Callable[..., Any], calls: tt.Calls) -> tuple[Any, ...]:
-    made = inspect.signature(forward).bind(*calls.samples[0].call.args, **calls.samples[0].call.kwargs)
-    made.apply_defaults()
-    leaves, _ = tt.flatten(dict(made.arguments))
-    return tuple(leaf for leaf in leaves if not isinstance(leaf, torch.Tensor))
-
-
-def _patches(options: Options) -> Mapping[str, Any]:
-    return {"freezing": options.freezing, "max_autotune": options.max_autotune}
-
-
 def _said(covers: tt.Shapes, fits: Callable[[Sequence[Sequence[int]]], bool]) -> bool:
     """Whether every size in `covers` fits: then ranges and equal axes say all that the program assumes."""
     axes = {size.symbol: size for leaf in covers.leaves for size in leaf if isinstance(size, tt.Axis)}
@@ -249,27 +226,21 @@ def _at(covers: tt.Shapes, values: Mapping[str, int]) -> tuple[tuple[int, ...], 
     )
 
 
-def _service(shared: Shared, unit: tt.Unit, loaded: list[Loaded]) -> Callable[..., Any]:
-    """What runs the program; a call that it is not right for runs as in eager, with one warning.
+def _service(shared: Shared, loaded: list[Loaded]) -> Callable[..., Any]:
+    """What runs the program; a call that it is not right for is handed back before anything ran.
 
     Args:
         shared: the program.
-        unit: whose weights are loaded.
         loaded: one item, which `close` replaces: the program itself goes with it.
     """
     pack, unpack, fits = shared.pack, shared.unpack, shared.fits
     inputs = inputs_of(shared.key, shared.covers)
-    forward, path = unit.forward, unit.path
-    told: list[bool] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
         tensors = pack(*args, **kwargs)
         given = inputs(*tensors)
         if given is None or (fits is not None and not fits([t.shape for t in tensors])):
-            if not told:
-                told.append(True)
-                _tell(path)
-            return forward(*args, **kwargs)
+            raise tt.DeclinedError("its package is not right for sizes or dtypes like these")
         return unpack(loaded[0].run(given), tensors)
 
     return call
@@ -280,8 +251,3 @@ def _closed(_inputs: Any) -> Any:
 
 
 _CLOSED = Loaded(run=_closed, weights={})
-
-
-def _tell(path: str) -> None:
-    message = f"unit {path!r}: its package is not right for sizes or dtypes like these; such calls run as in eager"
-    warnings.warn(message, tt.FallbackWarning, stacklevel=4)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,14 +11,17 @@ import torch
 import tt_core as tt
 from tt_inductor import frame
 from tt_inductor.cached import run_only
-from tt_inductor.graphs import Graphs
+from tt_inductor.dynamo import RECOMPILES, configured, frames, readable, tolerant
+from tt_inductor.graphs import Graphs, Thread, counting
 from tt_inductor.kept import module_kept, process_kept
 from tt_inductor.options import Options
+from tt_inductor.parts import MISSED, Parts
 from tt_inductor.quiet import quiet
-from tt_inductor.warm import Arguments, ambient
+from tt_inductor.warm import Arguments, Case, ambient
 
-_RECOMPILES = 64  # a build decides itself how often it compiles; Dynamo's own limit of 8 ends in silence
 _TRIES = 3
+_LEAST = 0.5
+"""More than this share of a unit's operators must run in compiled programs, or what is called compiled is Python."""
 _ENTRY = """\
 if not _tt_compiling():
     return _tt_missed($ARGS)
@@ -32,7 +32,7 @@ if _tt_grad() or _tt_inference():
 return _tt_run($ARGS)"""
 
 
-def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device) -> tt.Built:
+def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device, *, why: str = "") -> tt.Built:
     """Compiles `unit` for the recorded calls.
 
     Args:
@@ -40,30 +40,30 @@ def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device
         calls: where sizes moved the program is compiled for moving sizes, else for the very sizes.
         options: see `Options`.
         device: where the unit is.
+        why: a note: why just in time.
 
     Returns:
         A built whose programs are all compiled. It reads weights from the module, unless they are frozen.
 
     Raises:
-        BuildRefusedError: nothing was compiled, it would compile anew in service, or the compiler failed.
+        BuildRefusedError: nothing or little of it was compiled, it would compile anew in service, or the compiler failed.
     """
     kept = module_kept(unit.module, calls.facts.writes_state)
     with process_kept(device), kept, quiet(tuners=options.max_autotune):
-        return _Jit(unit, calls, options).built()
+        return _Jit(unit, calls, options, why).built()
 
 
 class _Jit:
     """One unit's programs."""
 
-    def __init__(self, unit: tt.Unit, calls: tt.Calls, options: Options) -> None:
-        self._calls, self._options = calls, options
-        self._path = unit.path
-        self._misses = 0
+    def __init__(self, unit: tt.Unit, calls: tt.Calls, options: Options, why: str) -> None:
+        self._calls, self._options, self._why = calls, options, why
         self._missing = False
         self._open = self._whole = True
-        self._again = threading.local()
+        self._thread = Thread()
         self._patches = _patches(options, calls.facts)
-        self._graphs = Graphs(self._patches, self._late)
+        self._parts = Parts(calls.facts, unit.path, self._thread)
+        self._graphs = Graphs(self._patches, self._parts.late, self._thread)
         self._signature = frame.signature_of(unit.forward)
         self._forward: Callable[..., Any] = unit.forward
         names = {"_tt_compiling": torch.compiler.is_compiling, "_tt_missed": self._missed, "_tt_forward": unit.forward}
@@ -74,38 +74,70 @@ class _Jit:
     def built(self) -> tt.Built:
         """Compiles all cases, looks whether they all hit, and hands out what runs them."""
         arguments = Arguments(self._signature, self._calls)
-        with _configured(self._patches), _readable():
-            first = self._compile(arguments)
+        notes = [self._why] if self._why else []
+        with configured(self._patches), readable():
+            graphs, entered = self._compile(arguments)
             self._settle(arguments)
+            # without breaks the whole call is one program, and a call that misses it is seen in the entry; with them
+            # each part has a program of its own, and only the compiler can tell
+            self._whole = graphs == 1 and entered <= 1 and not self._missing
+            notes += [] if self._whole else [self._broken(arguments, graphs)]
         self._graphs.close_build()
-        breaks = first - 1
-        # without breaks the whole call is one program, and a call that misses it is seen in the entry; with them each
-        # part has a program of its own, and only the compiler can tell
-        self._whole = not breaks and not self._missing
-        run = self._only if self._whole else self._compiling
         self._open = False
-        self._call = self._service(run)
+        self._call = self._service(self._only if self._whole else self._parts.begun(self._compiling))
         return tt.Built(
             call=self._call,
             covers=self._calls.shapes,
             weights=tt.Weights.VALUES if self._options.freezing else tt.Weights.LIVE,
-            notes=(f"{breaks} graph break{'s' if breaks > 1 else ''}",) if breaks else (),
+            notes=tuple(notes),
             close=self._close,
         )
 
-    def _compile(self, arguments: Arguments) -> int:
-        """Runs every case with the compiler on; how many graphs the first one took."""
-        first = 0
-        moving = self._calls.shapes.moving
+    def _broken(self, arguments: Arguments, graphs: int) -> str:
+        """A note on a unit that is more than one program.
+
+        Raises:
+            BuildRefusedError: most of it runs in Python.
+        """
+        case = arguments.cases()[0]
+        before = self._thread.operators
+        with ambient(self._calls.key, inference=False):
+            args, kwargs = arguments.copy(case, inference=False)
+            self._compiling(*args, **kwargs)
+            args, kwargs = arguments.copy(case, inference=False)
+            with counting() as seen:
+                self._forward(*args, **kwargs)
+        ran = self._thread.operators - before
+        text = f"{ran} of {max(ran, seen.operators)} operators in compiled programs, the others in Python"
+        if ran <= _LEAST * seen.operators:
+            raise tt.BuildRefusedError(f"graph breaks leave only {text}", "torch._dynamo.explain(module) shows where")
+        return f"graph break: {graphs} graph{'s' if graphs > 1 else ''}; {text}"
+
+    def _compile(self, arguments: Arguments) -> tuple[int, int]:
+        """Runs every case with the compiler on; how many graphs the first one took, of how many frames of Python."""
+        graphs, entered, before = 0, 0, frames()
         for inference in (False, True):
-            for case in arguments.cases():
-                with ambient(self._calls.key, inference=inference), _tolerant(narrowed=bool(case[1])):
-                    args, kwargs = arguments.copy(case, inference=inference, mark=moving)
-                    self._compiling(*args, **kwargs)
+            for number, case in enumerate(arguments.cases()):
+                with ambient(self._calls.key, inference=inference), tolerant(narrowed=bool(case[1])):
+                    self._trace(arguments, case, inference=inference, must_move=not number)
                 if not self._graphs.compiled:
                     raise tt.BuildRefusedError("nothing was compiled: Dynamo skipped the whole forward")
-                first = first or self._graphs.compiled
-        return first
+                graphs, entered = graphs or self._graphs.compiled, entered or frames() - before
+        return graphs, entered
+
+    def _trace(self, arguments: Arguments, case: Case, *, inference: bool, must_move: bool) -> None:
+        """Runs one case. The largest has to be right for other sizes too; a smaller one may take a branch of its own."""
+        import torch._dynamo as dynamo
+        from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
+
+        args, kwargs = arguments.copy(case, inference=inference, mark=dynamo.mark_dynamic)
+        try:
+            self._compiling(*args, **kwargs)
+        except (dynamo.exc.UserError, ConstraintViolationError):
+            if must_move:
+                raise
+            args, kwargs = arguments.copy(case, inference=inference, mark=dynamo.maybe_mark_dynamic)
+            self._compiling(*args, **kwargs)
 
     def _settle(self, arguments: Arguments) -> None:
         """Runs every case again.
@@ -117,8 +149,8 @@ class _Jit:
         self._missing = False
         for inference in (False, True):
             for case in arguments.cases():
-                with ambient(self._calls.key, inference=inference), _tolerant(narrowed=bool(case[1])):
-                    args, kwargs = arguments.copy(case, inference=inference, mark=False)
+                with ambient(self._calls.key, inference=inference), tolerant(narrowed=bool(case[1])):
+                    args, kwargs = arguments.copy(case, inference=inference)
                     self._compiling(*args, **kwargs)
         if self._graphs.compiled > before:
             raise tt.BuildRefusedError(
@@ -136,31 +168,21 @@ class _Jit:
         return frame.made(self._signature, _SERVICE, names)
 
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the original forward for a call that no program fits.
+        """Stands in for the original forward where no program fits a call, before anything of it ran.
 
         While several threads look a program up at once, Dynamo misses one that fits, now and then: so look again first.
         """
         self._missing = True
-        if self._whole and not self._open:
-            tries = getattr(self._again, "tries", 0)
-            if tries < _TRIES:
-                self._again.tries = tries + 1
-                try:
-                    return self._only(*args, **kwargs)
-                finally:
-                    self._again.tries = tries
-            self._late()
-        return self._forward(*args, **kwargs)
-
-    def _late(self) -> None:
-        self._misses += 1
-        if self._misses == 1:
-            message = (
-                f"unit {self._path!r}: inductor compiled no program for a call like this one (strides, a module's "
-                "attribute, a hook or a global flag of torch changed since); such calls run as in eager. "
-                "tt.refresh(obj) compiles anew"
-            )
-            warnings.warn(message, tt.FallbackWarning, stacklevel=3)
+        if self._open:
+            return self._forward(*args, **kwargs)
+        thread = self._thread
+        if self._whole and thread.tries < _TRIES:
+            thread.tries += 1
+            try:
+                return self._only(*args, **kwargs)
+            finally:
+                thread.tries -= 1
+        raise tt.DeclinedError(MISSED)
 
     def _close(self) -> None:
         self._graphs.drop()
@@ -182,58 +204,11 @@ def _patches(options: Options, facts: tt.Facts) -> dict[str, Any]:
     return patches
 
 
-@contextlib.contextmanager
-def _configured(patches: Mapping[str, Any]) -> Iterator[None]:
-    """Configuration that tracing reads, put back at the end; what is read later is written into the guards."""
-    import torch._dynamo
-    import torch._inductor.config
-
-    dynamo = {
-        "recompile_limit": _RECOMPILES,
-        "suppress_errors": False,
-        "guard_nn_modules": True,
-        "inline_inbuilt_nn_modules": True,
-        # else a hook that is added or removed later goes unnoticed
-        "skip_nnmodule_hook_guards": False,
-    }
-    with torch._dynamo.config.patch(dynamo), torch._inductor.config.patch(dict(patches)):
-        yield
-
-
-@contextlib.contextmanager
-def _readable() -> Iterator[None]:
-    """The compilers' errors as refusals that fit into a line."""
-    import torch._dynamo.exc as errors
-
-    try:
-        yield
-    except errors.BackendCompilerFailed as error:
-        inner = error.inner_exception
-        raise tt.BuildRefusedError(f"Inductor failed: {type(inner).__name__}: {_line(inner)}") from error
-    except errors.TorchDynamoException as error:
-        raise tt.BuildRefusedError(f"Dynamo cannot trace it: {_line(error)}") from error
-
-
-def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def _tolerant(*, narrowed: bool) -> Iterator[None]:
-    """A call that we narrowed to size 1 ourselves need not be one that the unit can run."""
-    try:
-        yield
-    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
-        if not narrowed:
-            raise
-
-
 def _compiled(entry: Callable[..., Any], graphs: Graphs, *, fullgraph: bool) -> Callable[..., Any]:
     options: dict[str, Any] = {"backend": graphs, "dynamic": False, "fullgraph": fullgraph}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         # functions that the unit calls after a graph break are shared with everybody else
-        options |= {"isolate_recompiles": True, "recompile_limit": _RECOMPILES}
+        options |= {"isolate_recompiles": True, "recompile_limit": RECOMPILES}
     made: Callable[..., Any] = torch.compile(entry, **options)
     return made
 

@@ -16,13 +16,15 @@ class Options:
 
     Attributes:
         mode: "jit": `torch.compile`, checked by its own guards when called; "aot": `torch.export` and AOTInductor, a
-            package that twins share, that is loaded without a compiler, and that costs less per call.
+            package that twins share, that is loaded without a compiler, and that costs less per call; "auto": "aot"
+            where three or more units on a CPU share a program, where `Settings(saveable=True)` asks for builts that can be
+            written, and for `max_autotune`; else, and where that is refused, "jit".
         freezing: bake the weights into the program and fold constants; faster for some, stale after any change.
         max_autotune: time several kernels for each matrix product; minutes of build on a GPU.
         fullgraph: refuse a unit that does not compile into one graph.
     """
 
-    mode: str = "jit"
+    mode: str = "auto"
     freezing: bool = False
     max_autotune: bool = False
     fullgraph: bool = False
@@ -47,4 +49,4 @@ class Options:
         return made
 
 
-_MODES = ("jit", "aot")
+_MODES = ("auto", "jit", "aot")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,31 +85,6 @@ class Loaded:
     weights: Mapping[str, torch.Tensor]
 
 
-def compiled(exported: torch.export.ExportedProgram, *, baked: bool, patches: Mapping[str, Any]) -> Path:
-    """Compiles an exported program into a package in a private folder.
-
-    Args:
-        exported: takes and returns flat tensors.
-        baked: keep the weights in the package.
-        patches: Inductor's configuration for it.
-    """
-    import torch._inductor
-
-    path = private() / "package.pt2"
-    config = {
-        **patches,
-        "aot_inductor.package_constants_in_so": baked,
-        "always_keep_tensor_constants": True,  # else small weights are written into the code, and twins get them
-    }
-    torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=config)
-    return path
-
-
-def private() -> Path:
-    """A new folder that only this user can read."""
-    return Path(tempfile.mkdtemp(prefix="tt_inductor_"))
-
-
 def owned(package: Package) -> Package:
     """`package`, whose folder goes when it does, at the latest with the process."""
     weakref.finalize(package, shutil.rmtree, package.path.parent, ignore_errors=True)
@@ -150,26 +123,6 @@ def ties_of(tensors: Mapping[str, torch.Tensor]) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(tuple(group) for group in groups.values() if len(group) > 1))
 
 
-def fingerprint_of(program: torch.export.ExportedProgram) -> str:
-    """Equal for programs that differ in their weights' values only.
-
-    Names, sizes, strides and dtypes of all inputs and weights, every operation with its constants, and the sizes that
-    the trace assumed.
-    """
-    nodes = program.graph.nodes
-    metas = [_meta(node.meta.get("val")) for node in nodes if node.op in {"placeholder", "output"}]
-    specs = [str(spec) for spec in (*program.graph_signature.input_specs, *program.graph_signature.output_specs)]
-    ranges = sorted((str(symbol), str(bounds)) for symbol, bounds in program.range_constraints.items())
-    parts = (program.graph_module.code, metas, specs, ranges, getattr(program, "_guards_code", None))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _meta(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return (str(value.dtype), str(value.device), str(tuple(value.shape)), str(value.stride()))
-    return repr(value)
-
-
 def _fitting(constant: Constant, tensors: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
     tensor = tensors.get(constant.name.removeprefix(PREFIX))
     if tensor is None:
@@ -182,8 +135,14 @@ def _fitting(constant: Constant, tensors: Mapping[str, torch.Tensor], device: to
     return tensor
 
 
+def concurrent(device: torch.device) -> bool:
+    """Whether several calls may run at once: elsewhere than on a CPU they would wait for events, which no graph can capture."""
+    return device.type == "cpu"
+
+
 def _loader(path: Path, device: torch.device) -> Any:
     from torch._C._aoti import AOTIModelPackageLoader
 
     index = -1 if device.type == "cpu" else device.index or 0  # an index is an error on CPU
-    return AOTIModelPackageLoader(str(path), "model", False, _RUNNERS, index)
+    alone = not concurrent(device)
+    return AOTIModelPackageLoader(str(path), "model", alone, 1 if alone else _RUNNERS, index)

@@ -15,6 +15,7 @@ import torch
 import tt_core as tt
 from tt_inductor import aot, program
 from tt_inductor.aot import Shared
+from tt_inductor.compiling import private
 from tt_inductor.program import Constant, Package
 from tt_inductor.quiet import quiet
 from tt_inductor.warm import ambient
@@ -74,10 +75,10 @@ def restore(
         raise tt.BuildRefusedError(f"format {dumped.get('format')!r} is not the one of this version: {FORMAT}")
     _refuse_other(dumped["machine"], machine(device))
     constants = tuple(_read(value) for value in dumped["constants"])
-    calls = aot.synthetic(unit.forward, key, covers, dumped["sizes"], constants)
+    calls = tt.flat.synthetic(unit.forward, key, covers, dumped["sizes"], constants)
     with quiet(), ambient(key, inference=False):
         flat = tt.flatten_unit(unit, calls)
-    path = program.private() / _FILE
+    path = private() / _FILE
     shutil.copyfile(folder / _FILE, path)
     package = Package(
         path=path,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 import tt_core as tt
 
+Case = tuple[int, Mapping[str, int]]
+"""A sample's number, and the sizes that some symbols are narrowed to."""
 _MOST_COMBINATIONS = 8  # of axes at size 1: each costs a compile
 
 
@@ -29,13 +31,13 @@ class Arguments:
         self._samples = [_bound(signature, sample.call) for sample in calls.samples]
         self._shapes = calls.shapes
 
-    def cases(self) -> list[tuple[int, Mapping[str, int]]]:
+    def cases(self) -> list[Case]:
         """What to run: (sample, sizes to narrow symbols to), largest first; axes of size 1 in every combination.
 
         PyTorch compiles sizes 0 and 1 apart from all others.
         """
         order = sorted(range(len(self._samples)), key=self._elements, reverse=True)
-        found: list[tuple[int, Mapping[str, int]]] = [(index, {}) for index in order]
+        found: list[Case] = [(index, {}) for index in order]
         small = [name for name, axis in self._symbols().items() if axis.lo <= 1 < axis.hi]
         for choice in itertools.product((False, True), repeat=len(small)):
             ones = {name: 1 for name, one in zip(small, choice, strict=True) if one}
@@ -43,13 +45,13 @@ class Arguments:
                 found.append((order[0], ones))
         return found
 
-    def copy(self, case: tuple[int, Mapping[str, int]], *, inference: bool, mark: bool) -> tuple[Any, Any]:
+    def copy(self, case: Case, *, inference: bool, mark: Callable[[Any, int], None] | None = None) -> tuple[Any, Any]:
         """Positional and keyword arguments of one case, in memory of their own.
 
         Args:
             case: from `cases`.
             inference: make them inference tensors.
-            mark: tell Dynamo which axes move.
+            mark: tells Dynamo that an axis of a tensor moves.
         """
         index, sizes = case
         leaves, spec = tt.flatten(tt.replica(dict(self._samples[index].arguments)))
@@ -61,9 +63,10 @@ class Arguments:
                 memo: dict[int, torch.Tensor] = {}
                 for place in places:
                     leaves[place] = memo.setdefault(id(leaves[place]), leaves[place].clone())
-        if mark:
+        if mark is not None:
             for place, axes in zip(places, self._shapes.leaves, strict=True):
-                _mark(leaves[place], axes)
+                for dim in _moving(leaves[place], axes):
+                    mark(leaves[place], dim)
         bound = inspect.BoundArguments(self._signature, tt.unflatten(spec, leaves))
         return bound.args, bound.kwargs
 
@@ -101,9 +104,5 @@ def _narrowed(tensor: torch.Tensor, axes: Sequence[int | tt.Axis], sizes: Mappin
     return tensor if narrowed is tensor else torch.empty_like(narrowed).copy_(narrowed)
 
 
-def _mark(tensor: torch.Tensor, axes: Sequence[int | tt.Axis]) -> None:
-    from torch._dynamo import mark_dynamic
-
-    for dim, axis in enumerate(axes):
-        if isinstance(axis, tt.Axis) and tensor.size(dim) > 1:
-            mark_dynamic(tensor, dim)
+def _moving(tensor: torch.Tensor, axes: Sequence[int | tt.Axis]) -> list[int]:
+    return [dim for dim, axis in enumerate(axes) if isinstance(axis, tt.Axis) and tensor.size(dim) > 1]
