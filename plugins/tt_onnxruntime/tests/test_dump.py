@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir
 import pytest
 import torch
 import tt_onnxruntime
@@ -159,3 +160,25 @@ def test_other_weights(dumped: Any) -> None:
         unit.module.table.weight.mul_(1.0)
     with pytest.raises(tt.BuildRefusedError, match="changed since"):
         tt_onnxruntime.tt_dump(built=unit.built, folder=folder)
+
+
+@pytest.mark.real
+def test_no_message_holds_the_weights(made: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A model of any size is built, dumped and restored: no protobuf message, whose limit is 2 GB, holds its weights."""
+    limit = 1 << 16
+    serialize = onnx_ir.serde.serialize_model
+
+    def limited(model: Any) -> onnx.ModelProto:
+        made = serialize(model)
+        assert made.ByteSize() < limit, "over the limit of a message"
+        return made
+
+    monkeypatch.setattr(onnx_ir.serde, "serialize_model", limited)
+    unit = made(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256)), tt.Call(torch.randn(2, 256)))
+    built = unit.build()
+    answer = tt_onnxruntime.tt_dump(built=built, folder=tmp_path)
+    assert (tmp_path / "0" / "model.onnx").stat().st_size < limit < (tmp_path / "0" / "weights.bin").stat().st_size
+    again = restored(unit, answer, tmp_path)
+    x = torch.randn(2, 256)
+    assert torch.equal(again.call(x), built.call(x))
+    again.close()

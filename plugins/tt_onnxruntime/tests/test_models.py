@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import tt_onnxruntime
 from torch import nn
 
 import tt_core as tt
 
 
 @pytest.mark.real
-def test_bert_of_fourteen_lengths_is_one_build(made: Any, close: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bert_of_fourteen_lengths_is_one_build(
+    made: Any, close: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Fourteen lengths are one export and one program, right between the recorded ones too; the result a `ModelOutput`."""
     from transformers import BertConfig, BertModel
 
@@ -42,6 +47,17 @@ def test_bert_of_fourteen_lengths_is_one_build(made: Any, close: Any, monkeypatc
             close(actual[name], expected[name])
     assert actual.hidden_states is None
     assert actual[0] is actual.last_hidden_state
+    dumped = json.loads(json.dumps(tt_onnxruntime.tt_dump(built=built, folder=tmp_path)))
+    again = tt_onnxruntime.tt_restore(
+        unit=unit.unit,
+        key=unit.calls.key,
+        covers=built.covers,
+        dumped=dumped,
+        folder=tmp_path,
+        device=torch.device("cpu"),
+    )
+    assert torch.equal(again.call(**kwargs)[0], actual[0])
+    again.close()
 
 
 @pytest.mark.real

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import deque
 from typing import Any
 
 import pytest
 import torch
 import tt_onnxruntime
-from tt_onnxruntime import options, probe
+from tt_onnxruntime import options, probe, run
 
 import tt_core as tt
 
@@ -120,3 +121,55 @@ def test_one_line() -> None:
     text = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Gemm"
     assert probe.one_line(RuntimeError(text)) == "Could not find an implementation for Gemm"
     assert probe.one_line(RuntimeError()) == "RuntimeError"
+
+
+class Native:
+    """A fake of a native binding: what was bound where."""
+
+    def __init__(self) -> None:
+        self.bound: dict[str, Any] = {}
+
+    def bind_input(self, port: str, place: Any, kind: int, sizes: tuple[int, ...], address: int) -> None:
+        self.bound[port] = (place, kind, sizes, address)
+
+    bind_output = bind_input
+
+
+def test_cuda_is_bound_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU every tensor, small ones too, is bound there by its address, after the caller's stream is done. A fake."""
+    steps: list[str] = []
+    native, empty = Native(), torch.empty
+
+    class Session:
+        def run_with_iobinding(self, binding: Any, _: Any) -> None:
+            assert binding is native
+            steps.append("run")
+
+    class Stream:
+        def synchronize(self) -> None:
+            steps.append("synchronize")
+
+    class Program:
+        session = Session()
+
+    monkeypatch.setattr(run, "new_binding", lambda _: native)
+    monkeypatch.setattr(torch, "empty", lambda sizes, dtype, device=None: empty(sizes, dtype=dtype))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: steps.append(str(device)) or Stream())
+    port: Any = ("x", torch.float32, (2,))
+    device = torch.device("cuda:1")
+    plan = run.Plan(
+        program=Program(),  # type: ignore[arg-type]
+        bindings=deque(),
+        inputs=(port,),
+        outputs=(("y", torch.int64, (3,)),),
+        indices=(),
+        device=device,
+    )
+    x = torch.ones(2)
+    (result,) = plan.run([x])
+    assert steps == ["cuda:1", "synchronize", "run"]
+    place, kind, sizes, address = native.bound["x"]
+    assert (place.device_type(), place.device_id()) == (run.place_of(device).device_type(), 1)
+    assert place.device_type() != run.place_of(CPU).device_type()
+    assert (kind, sizes, address) == (1, (2,), x.data_ptr())
+    assert native.bound["y"][1:] == (7, (3,), result.data_ptr())

@@ -64,7 +64,13 @@ def branch(x: T) -> T:
         (branch, (torch.ones(3),), "torch.export cannot trace it"),
         (lambda x: x.add_(1) * 2, (torch.ones(3),), "writes to its inputs"),
         (lambda x: x + torch.rand(3), (torch.ones(3),), "random numbers"),
-        (lambda x: x * 2, (torch.ones(3, dtype=torch.float64),), "float64"),
+        (lambda x: x * 0.1, (torch.ones(3, dtype=torch.float64),), "the float64 number 0.1"),
+        (
+            lambda x: nn.functional.layer_norm(x, (3,)),
+            (torch.ones(2, 3, dtype=torch.float64),),
+            "the float64 number 1e-05",
+        ),
+        (lambda x: x.asinh(), (torch.ones(3, dtype=torch.float64),), "Could not find an implementation"),
         (lambda x: x * 2, (torch.ones(3, dtype=torch.complex64),), "complex64"),
         (lambda x: torch.complex(x, x), (torch.ones(3),), "returns torch.complex64"),
         (lambda x: nn.functional.linear(x, x), (torch.ones(3, 3).bfloat16(),), "Could not find an implementation"),
@@ -103,8 +109,12 @@ def test_facts(made: Any, facts: tt.Facts, words: str) -> None:
 
 
 def test_training_and_autocast(made: Any) -> None:
-    """Keys recorded in training mode or under autocast are refused."""
-    assert "training" in refusal(made(nn.Linear(3, 3), tt.Call(torch.ones(2, 3)), training=True))
+    """Keys recorded under autocast are refused; training mode is where it draws random numbers or writes to state."""
+    x = torch.randn(2, 3)
+    unit = made(nn.Linear(3, 3), tt.Call(x), training=True)
+    torch.testing.assert_close(unit.build().call(x), unit.eager(x))
+    assert "random numbers" in refusal(made(nn.Dropout(), tt.Call(x), training=True))
+    assert "writes to its state" in refusal(made(nn.BatchNorm1d(3), tt.Call(x), training=True))
     with torch.autocast("cpu", torch.bfloat16):
         unit = made(nn.Linear(3, 3), tt.Call(torch.ones(2, 3)))
     assert "autocast" in refusal(unit)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ import tt_core as tt
 from tt_core.callkey import evidence, key_of, tensors_of
 
 CPU = torch.device("cpu")
+
+os.environ.setdefault("TT_CACHE_DIR", "")  # tests write nothing to the user's home
 
 
 class Made:
@@ -49,6 +52,16 @@ class Made:
 @pytest.fixture
 def made() -> Any:
     """`made(module, *calls, facts=…)`: a unit of the module; builts are closed at the end."""
+    yield from _makers()
+
+
+@pytest.fixture(scope="module")
+def made_once() -> Any:
+    """The same for units that the tests of a file share."""
+    yield from _makers()
+
+
+def _makers() -> Any:
     units: list[Made] = []
 
     def make(module: nn.Module, *calls: tt.Call, facts: tt.Facts | None = None, training: bool = False) -> Made:

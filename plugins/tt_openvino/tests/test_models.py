@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import tt_openvino
 from torch import nn
 
 import tt_core as tt
 
 
 @pytest.mark.real
-def test_bert(made: Any, close: Any) -> None:
+def test_bert(made: Any, close: Any, tmp_path: Path) -> None:
     """A BERT with moving batch and sequence returns its `ModelOutput`, and is right for sizes between the recorded."""
     from transformers import BertConfig, BertModel
 
@@ -37,6 +40,18 @@ def test_bert(made: Any, close: Any) -> None:
             close(actual[name], expected[name])
     assert actual.hidden_states is None
     assert actual[0] is actual.last_hidden_state
+    dumped = json.loads(json.dumps(tt_openvino.tt_dump(built=built, folder=tmp_path)))
+    again = tt_openvino.tt_restore(
+        backend="openvino",
+        unit=unit.unit,
+        key=unit.calls.key,
+        covers=built.covers,
+        dumped=dumped,
+        folder=tmp_path,
+        device=torch.device("cpu"),
+    )
+    assert torch.equal(again.call(**kwargs)[0], actual[0])
+    again.close()
 
 
 @pytest.mark.real

@@ -98,8 +98,13 @@ def test_facts(made: Any, facts: tt.Facts, words: str) -> None:
 
 
 def test_training_and_autocast(made: Any) -> None:
-    """Keys recorded in training mode or under autocast are refused."""
-    assert "training" in refusal(made(nn.Linear(3, 3), tt.Call(torch.ones(2, 3)), training=True))
+    """Keys recorded under autocast are refused; training mode is where it draws random numbers or writes to state."""
+    x = torch.randn(2, 3)
+    unit = made(nn.Linear(3, 3), tt.Call(x), training=True)
+    torch.testing.assert_close(unit.build().call(x), unit.eager(x))
+    assert "random numbers" in refusal(made(nn.Dropout(), tt.Call(x), training=True))
+    assert "random numbers" in refusal(made(nn.Linear(3, 3), tt.Call(x), facts=tt.Facts(random=True), training=True))
+    assert "writes to its state" in refusal(made(nn.BatchNorm1d(3), tt.Call(x), training=True))
     with torch.autocast("cpu", torch.bfloat16):
         unit = made(nn.Linear(3, 3), tt.Call(torch.ones(2, 3)))
     assert "autocast" in refusal(unit)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from tt_openvino.run import Request
 
 import tt_core as tt
 
@@ -71,13 +72,12 @@ def test_inference_mode_and_gradients(made: Any, close: Any) -> None:
     close(built.call(x), unit.eager(x))
 
 
-def test_closed(made: Any, close: Any) -> None:
-    """A closed built runs the original."""
-    unit = made(nn.Linear(4, 4), tt.Call(torch.randn(3, 4)))
-    built = unit.build()
+def test_closed(made: Any) -> None:
+    """A closed built hands every call back."""
+    built = made(nn.Linear(4, 4), tt.Call(torch.randn(3, 4))).build()
     built.close()
-    x = torch.randn(3, 4)
-    assert torch.equal(built.call(x), unit.eager(x))
+    with pytest.raises(tt.DeclinedError, match="closed"):
+        built.call(torch.randn(3, 4))
 
 
 def test_claims(made: Any) -> None:
@@ -130,10 +130,23 @@ def exported_programs() -> int:
     return sum(issubclass(type(thing), torch.export.ExportedProgram) for thing in gc.get_objects())
 
 
-def test_throughput(made: Any, close: Any) -> None:
-    """The throughput hint is passed on, and answers stay right from several threads."""
+def test_throughput(made: Any, close: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the throughput hint there are several streams, one request of each ran in the build, and answers stay right."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    ran: list[int] = []
+    run = Request.run
+
+    def seen(self: Any, plan: Any, inputs: Any) -> Any:
+        ran.append(id(self))
+        return run(self, plan, inputs)
+
+    monkeypatch.setattr(Request, "run", seen)
     unit = made(nn.Linear(32, 32), tt.Call(torch.randn(8, 32)))
     built = unit.build(performance_hint="THROUGHPUT")
+    (program,) = built.call.tt_state.runner.programs
+    streams = int(program.loaded.get_property("NUM_STREAMS"))
+    assert streams > 1
+    assert len(ran) == len(set(ran)) == program.streams >= streams
     inputs = [torch.randn(8, 32) for _ in range(40)]
     with ThreadPoolExecutor(4) as pool:
         for x, actual in zip(inputs, pool.map(built.call, inputs), strict=True):

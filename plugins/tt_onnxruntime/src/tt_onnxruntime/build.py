@@ -12,14 +12,9 @@ import tt_core as tt
 from tt_onnxruntime.model import model_of
 from tt_onnxruntime.options import Settings, settings_of
 from tt_onnxruntime.probe import failures, one_line
-from tt_onnxruntime.refuse import indices_of, refuse_calls, refuse_program
+from tt_onnxruntime.refuse import indices_of, refuse_doubles
 from tt_onnxruntime.run import Runner
 from tt_onnxruntime.session import TYPES, Compiled, Sizes, Tensors, session_of
-
-_PROGRAMS = 3
-"""Programs that one built may hold: one for sizes from 2 on, others where a size of 1 or a branch makes another."""
-_EXPORTS = 6
-"""Traces that are made to find them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,14 +38,14 @@ def build(unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Mapping
     """Answers the hook `tt_build`.
 
     The unit is exported around its largest recorded call; recorded calls that this trace is not right for are traced
-    too, and get a program of their own where the trace is another program. Sizes inside the covered ranges that no
-    trace is right for run the original forward.
+    too, and get a program of their own where the trace is another program. A call of sizes inside the covered ranges that
+    no trace is right for is handed back: the original forward answers it.
 
     Raises:
         BuildRefusedError: with the reason.
     """
     settings = settings_of(device, options)
-    refuse_calls(calls)
+    tt.flat.refuse_calls(calls)
     flat = tt.flatten_unit(unit, calls)
     if not flat.inputs:
         raise tt.BuildRefusedError("it takes no tensors")
@@ -59,20 +54,19 @@ def build(unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Mapping
     programs = _programs(flat, unit, calls, settings)
     runner = Runner(programs, [leaf.dtype for leaf in calls.key.tensors], device)
     _try(flat, calls, runner)
-    recorded = [flat.sizes(sample) for sample in calls.samples]
     state = State(
         runner=runner,
-        covers=_covers(programs, calls.shapes, recorded),
-        sizes=max(recorded, key=_elements),
-        constants=_constants(flat),
+        covers=tt.flat.hull([trace for program in programs for trace in program.traces]),
+        sizes=max((flat.sizes(sample) for sample in calls.samples), key=tt.flat.elements),
+        constants=flat.arguments.constants,
     )
-    return built_of(state, flat, unit.forward)
+    return built_of(state, flat)
 
 
-def built_of(state: State, flat: tt.Flat, forward: Callable[..., Any]) -> tt.Built:
+def built_of(state: State, flat: tt.Flat) -> tt.Built:
     """The programs of `state` as a built of a unit."""
     programs = state.runner.programs
-    call = _call(flat, forward, state.runner)
+    call = _call(flat, state.runner)
     call.__dict__["tt_state"] = state
     return tt.Built(
         call=call,
@@ -87,52 +81,19 @@ def built_of(state: State, flat: tt.Flat, forward: Callable[..., Any]) -> tt.Bui
     )
 
 
-def _constants(flat: tt.Flat) -> tuple[Any, ...]:
-    places = set(flat.arguments.places)
-    return tuple(leaf for i, leaf in enumerate(flat.arguments.leaves) if i not in places)
-
-
 def _programs(flat: tt.Flat, unit: tt.Unit, calls: tt.Calls, settings: Settings) -> list[Compiled]:
     """Enough programs for every recorded call without a moving axis at 0."""
-    groups = _groups(flat, calls)
-    if not groups:
-        raise tt.BuildRefusedError("all recorded inputs are empty")
+    groups = tt.flat.traces(flat, calls)
     made = []
     while groups:  # an exported program goes before the next session is made
         made.append(_compiled(groups.pop(0), unit, calls, settings))
     return made
 
 
-def _groups(flat: tt.Flat, calls: tt.Calls) -> list[list[tt.Exported]]:
-    """Exports for all recorded sizes; those of one group are one program, the first the most general."""
-    groups: list[list[tt.Exported]] = []
-    for sample in sorted(calls.samples, key=lambda sample: -_elements(flat.sizes(sample))):
-        sizes = flat.sizes(sample)
-        if _void(sizes, calls.shapes) or any(exported.fits(sizes) for group in groups for exported in group):
-            continue
-        if sum(map(len, groups)) == _EXPORTS:
-            raise tt.BuildRefusedError(f"its recorded sizes need more than {_EXPORTS} exports")
-        exported = flat.export(sample, calls.shapes)
-        if not exported.fits(sizes):
-            raise tt.BuildRefusedError("the exported program does not admit the sizes it was exported with")
-        _join(groups, exported)
-    return groups
-
-
-def _join(groups: list[list[tt.Exported]], exported: tt.Exported) -> None:
-    """Adds a trace to the program that serves it, or as one of its own."""
-    for group in groups:
-        if group[0].serves(exported):
-            group.append(exported)
-            return
-    if len(groups) == _PROGRAMS:
-        raise tt.BuildRefusedError(f"its recorded sizes need more than {_PROGRAMS} programs")
-    groups.append([exported])
-
-
 def _compiled(exports: Sequence[tt.Exported], unit: tt.Unit, calls: tt.Calls, settings: Settings) -> Compiled:
     program = exports[0].program
-    refuse_program(program)
+    tt.flat.refuse_graph(program)
+    refuse_doubles(program)
     results = _results(program)
     inputs = tuple(str(name) for name in program.graph_signature.user_inputs)
     model = model_of(program, unit.module)
@@ -189,24 +150,6 @@ def _try(flat: tt.Flat, calls: tt.Calls, runner: Runner) -> None:
                 raise tt.BuildRefusedError(f"ONNX Runtime cannot run it: {one_line(error)}") from error
 
 
-def _elements(sizes: Sizes) -> int:
-    return sum(torch.Size(size).numel() for size in sizes)
-
-
-def _void(sizes: Sizes, shapes: tt.Shapes) -> bool:
-    """Whether a moving axis is 0 in this call: the original forward is as fast on nothing."""
-    pairs = zip(sizes, shapes.leaves, strict=True)
-    return any(n == 0 and isinstance(axis, tt.Axis) for size, leaf in pairs for n, axis in zip(size, leaf, strict=True))
-
-
-def _covers(programs: Sequence[Compiled], shapes: tt.Shapes, recorded: Sequence[Sizes]) -> tt.Shapes:
-    """What is claimed: one program's sizes, or all wanted where several programs and the original share them."""
-    covered = programs[0].traces[0]
-    if len(programs) == 1 and all(covered.admit(sizes) for sizes in recorded):
-        return covered
-    return shapes
-
-
 def _notes(programs: Sequence[Compiled]) -> tuple[str, ...]:
     import onnxruntime as ort
 
@@ -214,15 +157,21 @@ def _notes(programs: Sequence[Compiled]) -> tuple[str, ...]:
     return (first,) if len(programs) == 1 else (first, f"{len(programs)} programs, chosen by size")
 
 
-def _call(flat: tt.Flat, forward: Callable[..., Any], runner: Runner) -> Callable[..., Any]:
+def _call(flat: tt.Flat, runner: Runner) -> Callable[..., Any]:
     pack, unpack, get, find = flat.pack, flat.unpack, runner.get, runner.find
 
     def call(*args: Any, **kwargs: Any) -> Any:
         inputs = pack(*args, **kwargs)
         sizes = tuple([tensor.shape for tensor in inputs])  # a list comprehension: a generator takes twice the time
         plan = get(sizes) or find(sizes, inputs)
-        if plan is None or (plan.indices and not plan.admits(inputs)):
-            return forward(*args, **kwargs)
+        if plan is None:
+            raise tt.DeclinedError(f"no program for the sizes {_text(sizes)}" if runner.programs else "it was closed")
+        if plan.indices and not plan.admits(inputs):
+            raise tt.DeclinedError("an index into a table is negative")
         return unpack(plan.run(inputs), inputs)
 
     return call
+
+
+def _text(sizes: Sizes) -> str:
+    return ", ".join(str(tuple(size)) for size in sizes)

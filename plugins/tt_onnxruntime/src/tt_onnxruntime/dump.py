@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
 
 import tt_core as tt
 from tt_onnxruntime.build import State
@@ -19,8 +16,6 @@ MODEL = "model.onnx"
 
 _GRID = 1 << 18
 """Combinations of sizes that are tried to see whether ranges say all that the programs assume."""
-
-_PLAIN = (bool, int, str)
 
 
 def dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
@@ -44,7 +39,7 @@ def dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
         "format": FORMAT,
         "spinning": programs[0].settings.spinning,
         "sizes": [list(size) for size in state.sizes],
-        "constants": [written(value) for value in state.constants],
+        "constants": [tt.flat.constant_form(value) for value in state.constants],
         "programs": [_entry(program) for program in programs],
     }
     for i, program in enumerate(programs):
@@ -55,8 +50,8 @@ def dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
 def _entry(program: Compiled) -> dict[str, Any]:
     return {
         "inputs": list(program.inputs),
-        "results": [[str(dtype).removeprefix("torch."), _rank(program, i)] for i, dtype in enumerate(program.dtypes)],
-        "traces": [[[_axis(size) for size in leaf] for leaf in trace.leaves] for trace in program.traces],
+        "results": [[tt.flat.dtype_form(dtype), _rank(program, i)] for i, dtype in enumerate(program.dtypes)],
+        "traces": [tt.flat.sizes_form(trace) for trace in program.traces],
         "indices": list(program.indices),
         "weights": [_place(name, weight) for name, weight in program.model.weights.items()],
     }
@@ -64,10 +59,6 @@ def _entry(program: Compiled) -> dict[str, Any]:
 
 def _rank(program: Compiled, i: int) -> int:
     return len(program.session.outputs_meta[i].shape)
-
-
-def _axis(size: int | tt.Axis) -> Any:
-    return [size.lo, size.hi, size.symbol] if isinstance(size, tt.Axis) else size
 
 
 def _place(name: str, weight: Weight) -> list[Any]:
@@ -82,40 +73,10 @@ def _write(program: Compiled, folder: Path) -> None:
             file.write(weight.array.data)
 
 
-def written(value: Any) -> Any:
-    """A constant argument as JSON.
-
-    Raises:
-        BuildRefusedError: of a kind that has no form there.
-    """
-    if value is None:
-        return None
-    if type(value) is float:
-        return ["float", value.hex()]
-    if type(value) in _PLAIN:
-        return [type(value).__name__, value]
-    if isinstance(value, torch.dtype):
-        return ["dtype", str(value).removeprefix("torch.")]
-    raise tt.BuildRefusedError(f"a constant argument of type {type(value).__name__} cannot be written as data")
-
-
 def _said(state: State) -> bool:
     """Whether ranges choose the same program as the traces' own conditions, for every combination of covered sizes."""
-    axes = {size.symbol: size for leaf in state.covers.leaves for size in leaf if isinstance(size, tt.Axis)}
-    spans = [range(axis.lo, axis.hi + 1) for axis in axes.values()]
-    points = 1
-    for span in spans:
-        points *= len(span)
-    if points > _GRID:
-        return False
-    sizes = (_at(state.covers, dict(zip(axes, point, strict=True))) for point in itertools.product(*spans))
-    return all(_chosen(state.runner.programs, one) for one in sizes)
-
-
-def _at(covers: tt.Shapes, values: Mapping[str, int]) -> Sizes:
-    return tuple(
-        tuple(values[size.symbol] if isinstance(size, tt.Axis) else size for size in leaf) for leaf in covers.leaves
-    )
+    sizes = tt.flat.every_size(state.covers, _GRID)
+    return sizes is not None and all(_chosen(state.runner.programs, one) for one in sizes)
 
 
 def _chosen(programs: Sequence[Compiled], sizes: Sizes) -> bool:

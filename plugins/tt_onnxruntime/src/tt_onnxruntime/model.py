@@ -11,7 +11,6 @@ from torch import nn
 
 import tt_core as tt
 from tt_onnxruntime.probe import one_line
-from tt_onnxruntime.quiet import quiet
 
 WEIGHTS = "weights.bin"
 """The file that a model's large initializers are said to be in; in memory no file is needed."""
@@ -48,7 +47,7 @@ class Weight:
     @property
     def unchanged(self) -> bool:
         """Whether the values are still those of the build, as far as versions tell."""
-        return self.tensor is None or self.version == version_of(self.tensor)
+        return self.tensor is None or self.version == tt.flat.version_of(self.tensor)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,11 +70,6 @@ class Model:
         return sum(int(weight.array.nbytes) for weight in self.weights.values() if weight.source is None)
 
 
-def version_of(tensor: torch.Tensor) -> int | None:
-    """How often a tensor was written to; None for an inference tensor, which does not count."""
-    return None if tensor.is_inference() else tensor._version
-
-
 def model_of(program: torch.export.ExportedProgram, module: nn.Module) -> Model:
     """Translates a program to ONNX.
 
@@ -86,7 +80,7 @@ def model_of(program: torch.export.ExportedProgram, module: nn.Module) -> Model:
     Raises:
         BuildRefusedError: the exporter's reason, in one line.
     """
-    with quiet():
+    with tt.flat.quiet("torch.onnx", "onnxscript", "onnx_ir"):
         try:
             made: Any = torch.onnx.export(program, dynamo=True, verbose=False)
         except _FAILURES as error:
@@ -132,7 +126,7 @@ def _weight(constant: Any, places: Mapping[Any, tuple[str, torch.Tensor]]) -> We
     if isinstance(raw, torch.Tensor) and raw.is_contiguous():
         found = places.get((raw.data_ptr(), tuple(raw.shape), raw.dtype))
         if found is not None:
-            return Weight(array=array, source=found[0], tensor=found[1], version=version_of(found[1]))
+            return Weight(array=array, source=found[0], tensor=found[1], version=tt.flat.version_of(found[1]))
     return Weight(array=array)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,13 +14,12 @@ import tt_core as tt
 from tt_onnxruntime.build import State, built_of
 from tt_onnxruntime.check import checked
 from tt_onnxruntime.dump import FORMAT, MODEL
-from tt_onnxruntime.model import WEIGHTS, Model, Weight, version_of
+from tt_onnxruntime.model import WEIGHTS, Model, Weight
 from tt_onnxruntime.options import Settings, settings_of
 from tt_onnxruntime.run import Runner, new_binding, place_of
 from tt_onnxruntime.session import TYPES, Compiled, Sizes, Tensors, session_of
 
 _PROGRAMS = 8
-_PLAIN = {kind.__name__: kind for kind in (bool, int, str)}
 _DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, OSError)
 
 
@@ -65,9 +63,9 @@ def _restored(
     sizes = tuple(tuple(int(n) for n in size) for size in dumped["sizes"])
     if not covers.admit(sizes):
         raise tt.BuildRefusedError("its sizes are not those that it covers")
-    constants = tuple(_read(value) for value in dumped["constants"])
+    constants = tuple(tt.flat.read_constant(value) for value in dumped["constants"])
     with torch.no_grad():
-        flat = tt.flatten_unit(unit, _synthetic(unit.forward, key, covers, sizes, constants))
+        flat = tt.flatten_unit(unit, tt.flat.synthetic(unit.forward, key, covers, sizes, constants))
     entries = list(dumped["programs"])
     if not 0 < len(entries) <= _PROGRAMS:
         raise tt.BuildRefusedError(f"it has {len(entries)} programs")
@@ -75,7 +73,7 @@ def _restored(
     if any(len(program.dtypes) != len(flat.outputs) for program in programs):
         raise tt.BuildRefusedError("it returns other results than the unit")
     runner = Runner(programs, [leaf.dtype for leaf in key.tensors], device)
-    return built_of(State(runner=runner, covers=covers, sizes=sizes, constants=constants), flat, unit.forward)
+    return built_of(State(runner=runner, covers=covers, sizes=sizes, constants=constants), flat)
 
 
 def _program(
@@ -85,9 +83,9 @@ def _program(
     skeleton, packed = checked(folder / MODEL, {name: weight.array.shape for name, weight in weights.items()})
     model = Model(skeleton=skeleton, weights=weights, packed_bytes=packed)
     inputs = tuple(str(name) for name in entry["inputs"])
-    results = [(_dtype(name), int(rank)) for name, rank in entry["results"]]
+    results = [(tt.flat.read_dtype(name), int(rank)) for name, rank in entry["results"]]
     session, outputs = session_of(model, settings, inputs, [leaf.dtype for leaf in key.tensors], results)
-    traces = tuple(tt.Shapes(leaves=tuple(tuple(map(_axis, leaf)) for leaf in trace)) for trace in entry["traces"])
+    traces = tuple(map(tt.flat.read_sizes, entry["traces"]))
     indices = tuple(int(index) for index in entry["indices"])
     if any(not 0 <= index < len(inputs) for index in indices):
         raise tt.BuildRefusedError("it names an input that it does not have")
@@ -153,51 +151,10 @@ def _own(source: str, array: Any, module: nn.Module) -> Weight:
     """A weight that is a tensor of the unit."""
     import numpy as np
 
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    tensor = tensors.get(source)
+    tensor = tt.flat.named_tensors(module).get(source)
     if tensor is None:
         raise tt.BuildRefusedError(f"the unit has no {source!r}")
     own = np.ascontiguousarray(tensor.detach().cpu().numpy())
     if own.shape != array.shape or own.dtype != array.dtype or own.tobytes() != array.tobytes():
         raise tt.BuildRefusedError(f"the unit's {source!r} is not the one that was dumped", "tune again")
-    return Weight(array=own, source=source, tensor=tensor, version=version_of(tensor))
-
-
-def _axis(value: Any) -> int | tt.Axis:
-    if isinstance(value, list):
-        lo, hi, symbol = value
-        return tt.Axis(lo=int(lo), hi=int(hi), symbol=str(symbol))
-    return int(value)
-
-
-def _dtype(name: Any) -> torch.dtype:
-    found = getattr(torch, str(name))
-    if not isinstance(found, torch.dtype):
-        raise tt.BuildRefusedError(f"{name!r} is no dtype")
-    return found
-
-
-def _read(value: Any) -> Any:
-    if value is None:
-        return None
-    kind, content = value
-    if kind == "float":
-        return float.fromhex(content)
-    return _dtype(content) if kind == "dtype" else _PLAIN[kind](content)
-
-
-def _synthetic(
-    forward: Callable[..., Any], key: tt.CallKey, covers: tt.Shapes, sizes: Sizes, constants: Sequence[Any]
-) -> tt.Calls:
-    """One call of zeros."""
-    tensors, others = iter(zip(key.tensors, sizes, strict=True)), iter(constants)
-    leaves: list[Any] = []
-    for leaf in key.leaves:
-        if isinstance(leaf, tt.TensorLeaf):
-            known, size = next(tensors)
-            leaves.append(torch.zeros(size, dtype=known.dtype, device=known.device))
-        else:
-            leaves.append(next(others))
-    made = inspect.BoundArguments(inspect.signature(forward), tt.unflatten(key.tree, leaves))
-    sample = tt.Sample(call=tt.Call(*made.args, **made.kwargs), expected=tt.Observation(result=None))
-    return tt.Calls(key=key, shapes=covers, samples=(sample,), seen=1, facts=tt.Facts())
+    return Weight(array=own, source=source, tensor=tensor, version=tt.flat.version_of(tensor))

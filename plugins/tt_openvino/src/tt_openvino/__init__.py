@@ -6,6 +6,7 @@ Nothing heavy is imported until a probe or a build asks for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,8 +29,9 @@ def _backend(name: str) -> tt.Backend:
         fidelity=tt.Fidelity.CLOSE if name == "openvino" else tt.Fidelity.LOSSY,
         priority=60,
         weights=tt.Weights.VALUES,
-        payload=tt.Payload.NONE,
+        payload=tt.Payload.DATA,
         keeps=frozenset({tt.Keeps.ALIASES, tt.Keeps.NON_TENSORS}),
+        own_threads=True,
     )
 
 
@@ -49,3 +51,27 @@ def tt_build(
     from tt_openvino.build import build
 
     return build(backend, unit, calls, device, options)
+
+
+@tt.hookimpl
+def tt_dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
+    """Writes OpenVINO's own description of each model, with its weights: data that is parsed, never run as code."""
+    from tt_openvino.dump import dump
+
+    return dump(built, folder)
+
+
+@tt.hookimpl
+def tt_restore(
+    backend: str,
+    unit: tt.Unit,
+    key: tt.CallKey,
+    covers: tt.Shapes | None,
+    dumped: Mapping[str, Any],
+    folder: Path,
+    device: torch.device,
+) -> tt.Built:
+    """Compiles what `tt_dump` wrote; nothing is exported or converted, and only OpenVINO's own operators are taken."""
+    from tt_openvino.restore import restore
+
+    return restore(backend, unit, key, covers, dumped, folder, device)

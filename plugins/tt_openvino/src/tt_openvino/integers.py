@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 
 import tt_core as tt
-from tt_openvino.refuse import op_name, tensors_in
 
 _WORD = 31
 _COUNT = 24
@@ -65,7 +64,7 @@ def limits_of(program: torch.export.ExportedProgram) -> dict[int, Limit]:
     allowed = _WORD
     wide = []
     for node in program.graph.nodes:
-        types = {value.dtype for value in tensors_in(node.meta.get("val"))}
+        types = {value.dtype for value in tt.flat.tensors_in(node)}
         if types and not any(kind.is_floating_point or kind.is_complex for kind in types):
             found[node] = bits = _bits(node, found, program)
             if torch.int64 in types:
@@ -82,7 +81,7 @@ def _allowed(bits: Bits, node: Any) -> int:
     allowed = (_WORD - bits.own) // bits.inputs if bits.inputs else (_WORD if bits.own <= _WORD else 0)
     if allowed < _LEAST:
         raise tt.BuildRefusedError(
-            f"64-bit integers may leave 32 bits in {op_name(node)}: OpenVINO computes them in 32"
+            f"64-bit integers may leave 32 bits in {tt.flat.op_name(node)}: OpenVINO computes them in 32"
         )
     return allowed
 
@@ -97,7 +96,7 @@ def _limit(node: Any, allowed: int) -> Limit:
     """The limit of an input; of an index into a table also the table's length, so that eager can raise its error."""
     low, high = -(2**allowed) + 1, 2**allowed
     for user in node.users:
-        if op_name(user) == "embedding" and user.args[1] is node:
+        if tt.flat.op_name(user) == "embedding" and user.args[1] is node:
             low, high = 0, min(high, int(user.args[0].meta["val"].shape[0]))
     return Limit(low=low, high=high)
 
@@ -105,9 +104,9 @@ def _limit(node: Any, allowed: int) -> Limit:
 def _bits(node: Any, found: Mapping[Any, Bits], program: torch.export.ExportedProgram) -> Bits:
     if node.op == "placeholder":
         return _placeholder(node, program)
-    name = op_name(node)
+    name = tt.flat.op_name(node)
     rule = _RULES.get(name)
-    inputs = [found.get(arg) or _small(arg) for arg in node.all_input_nodes if tensors_in(arg.meta.get("val"))]
+    inputs = [found.get(arg) or _small(arg) for arg in node.all_input_nodes if tt.flat.tensors_in(arg)]
     given = [bits for bits in inputs if bits is not None]
     if rule is not None:
         return rule(node, given)
@@ -135,7 +134,7 @@ def _placeholder(node: Any, program: torch.export.ExportedProgram) -> Bits:
 
 def _small(node: Any) -> Bits | None:
     """Bits of a tensor that is no int64: what a conversion of it can hold."""
-    values = tensors_in(node.meta.get("val"))
+    values = tt.flat.tensors_in(node)
     return Bits(inputs=0, own=max(_SMALL.get(value.dtype, _COUNT) for value in values)) if values else None
 
 
@@ -165,7 +164,7 @@ def _product(node: Any, given: list[Bits]) -> Bits:
 def _total(node: Any, given: list[Bits]) -> Bits:
     """A sum over elements: as many more bits as the number of elements has."""
     count = 1
-    for size in tensors_in(node.args[0].meta["val"])[0].shape:
+    for size in tt.flat.tensors_in(node.args[0])[0].shape:
         count *= _bound(size)
     largest = _largest(given)
     return Bits(inputs=largest.inputs, own=largest.own + (count - 1).bit_length())

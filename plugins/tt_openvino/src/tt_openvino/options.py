@@ -32,12 +32,23 @@ class Settings:
     lower: str | None
     threads: int
 
+    @property
+    def options(self) -> dict[str, str]:
+        """What the user asked for, all of it."""
+        return {"performance_hint": self.hint}
+
     def precision_for(self, floats: set[torch.dtype]) -> str:
         """What to compute in: the unit's own type where the device has it, else f32, which is never less exact."""
         if self.lower is not None:
             return self.lower
         name, capability = _OWN.get(next(iter(floats)), ("f32", "FP32")) if len(floats) == 1 else ("f32", "FP32")
         return name if capability in capabilities(self.target) else "f32"
+
+    def allows(self, precision: str, floats: set[torch.dtype]) -> bool:
+        """Whether a program of a unit with these types may be computed in `precision`."""
+        if self.lower is not None:
+            return precision == self.lower
+        return precision in {"f32", *(name for dtype, (name, _) in _OWN.items() if dtype in floats)}
 
     def config(self, precision: str) -> dict[str, Any]:
         """The properties for `compile_model`: precision is explicit, since devices default to lower ones."""

@@ -48,8 +48,20 @@ def input_ports(model: Any, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(ports[name] for name in names)
 
 
-def check_outputs(model: Any, expected: Sequence[torch.Tensor]) -> None:
-    """Compares number, types and ranks of a model's outputs with the program's; they come in its order.
+def check_inputs(model: Any, ports: Sequence[int], expected: Sequence[torch.dtype]) -> None:
+    """Compares the types of a model's inputs with those of the tensors that they will get.
+
+    Raises:
+        BuildRefusedError: they differ.
+    """
+    for i, (port, dtype) in enumerate(zip(ports, expected, strict=True)):
+        kind = model.inputs[port].element_type
+        if kind != ov_types().get(dtype):
+            raise tt.BuildRefusedError(f"the model takes a {kind} as input {i}, which is {dtype}")
+
+
+def check_outputs(model: Any, expected: Sequence[tuple[torch.dtype, int]]) -> None:
+    """Compares number, types and ranks of a model's outputs with the (type, rank) expected; they come in this order.
 
     Raises:
         BuildRefusedError: they differ.
@@ -57,9 +69,9 @@ def check_outputs(model: Any, expected: Sequence[torch.Tensor]) -> None:
     if len(model.outputs) != len(expected):
         raise tt.BuildRefusedError(f"OpenVINO made {len(model.outputs)} outputs of {len(expected)} results")
     types = ov_types()
-    for i, (port, value) in enumerate(zip(model.outputs, expected, strict=True)):
+    for i, (port, (dtype, ndim)) in enumerate(zip(model.outputs, expected, strict=True)):
         rank = port.partial_shape.rank
-        fits = port.element_type == types.get(value.dtype) and (rank.is_dynamic or rank.get_length() == value.ndim)
+        fits = port.element_type == types.get(dtype) and (rank.is_dynamic or rank.get_length() == ndim)
         if not fits:
-            text = f"OpenVINO made a {port.element_type}{port.partial_shape} of result {i}, which is {value.dtype}"
+            text = f"OpenVINO made a {port.element_type}{port.partial_shape} of result {i}, which is {dtype}"
             raise tt.BuildRefusedError(text)

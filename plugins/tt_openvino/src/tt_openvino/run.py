@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +54,21 @@ class Plan:
         try:
             request = self.requests.pop()
         except IndexError:
-            request = Request(self.program.new_request())
+            request = Request(self.program.loaded.create_infer_request())
         results = request.run(self, inputs)
         self.requests.append(request)
         return results
+
+    def prime(self, inputs: Tensors) -> None:
+        """Makes a request for each stream and runs them all at once: each stream chooses its kernels when it first runs."""
+        made = [Request(self.program.loaded.create_infer_request()) for _ in range(self.program.streams)]
+        dense = [tensor.to("cpu") for tensor in inputs]
+        if len(made) == 1:
+            made[0].run(self, dense)
+        else:
+            with ThreadPoolExecutor(len(made)) as pool:
+                list(pool.map(lambda request: request.run(self, dense), made))
+        self.requests.extend(made)
 
 
 class Request:
@@ -157,19 +169,25 @@ class Runner:
         self._plans: dict[Sizes, Plan | None] = {}
         self.get = self._plans.get
 
-    def find(self, sizes: Sizes) -> Plan | None:
-        """The plan for these sizes; None: no program is right for them."""
-        if sizes not in self._plans:
-            if len(self._plans) >= _PLANS:
-                self._plans.clear()
-            self._plans[sizes] = self._planned(sizes)
-        return self._plans.get(sizes)
+    @property
+    def programs(self) -> tuple[Compiled, ...]:
+        """The programs; none after `close`."""
+        return tuple(program for program, _ in self._programs)
 
-    def _planned(self, sizes: Sizes) -> Plan | None:
+    def find(self, sizes: Sizes, inputs: Tensors) -> Plan | None:
+        """The plan for these sizes; None: no program is right for them. `inputs` may be run to learn the results' sizes."""
+        if sizes in self._plans:
+            return self._plans.get(sizes)
+        plan = self._planned(sizes, inputs)
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        self._plans[sizes] = plan
+        return plan
+
+    def _planned(self, sizes: Sizes, inputs: Tensors) -> Plan | None:
         for program, requests in self._programs:
-            results = program.result_sizes(sizes)
-            if results is not None:
-                return _plan(program, requests, sizes, results, self._dtypes)
+            if program.fits(sizes):
+                return _plan(program, requests, sizes, program.result_sizes(sizes, inputs), self._dtypes)
         return None
 
     def close(self) -> None:
@@ -183,7 +201,7 @@ class Runner:
 def _plan(
     program: Compiled, requests: deque[Request], sizes: Sizes, results: Sizes, dtypes: tuple[torch.dtype, ...]
 ) -> Plan:
-    numbers = [(i, limit.low, limit.high) for i, limit in program.limits.items() if 0 not in sizes[i]]
+    numbers = [(i, limit.low, limit.high) for i, limit in program.program.limits.items() if 0 not in sizes[i]]
     return Plan(
         program=program,
         requests=requests,

@@ -1,0 +1,192 @@
+"""What the benchmarks of single backends share: our built against a runtime used by hand, and all backends in one race."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from _zoo import BACKEND_ZOO, Entry, made
+from torch import nn
+
+import tt_core as tt
+from tt_core import samples
+from tt_core.build import Chain, build
+from tt_core.clock import Rules, Runner, WallTimer, race
+from tt_core.contain import Caught, attempt
+from tt_core.plugins import Plugins
+
+TOY = "toy, 2 layers"
+QUICK = "encoder, 4 layers"
+TABLE = ("inductor", "openvino", "onnxruntime")
+CPU = torch.device("cpu")
+By = Callable[[tt.Unit, tt.Calls], Callable[..., Any]]
+Row = dict[str, Any]
+
+
+def run(doc: str, ours: str, rivals: Mapping[str, By], goals: tuple[float, float]) -> int:
+    """Reads the command line, measures, prints, and says which goals were missed.
+
+    Args:
+        doc: of the script.
+        ours: the backend.
+        rivals: ways by hand, by name.
+        goals: for the lower ends of time(rival) / time(ours): on models, and on a toy against the first rival.
+
+    Returns:
+        The exit status.
+    """
+    parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
+    parser.add_argument("--quick", action="store_true", help="the toy and one small model")
+    parser.add_argument("--model", default="", help="models whose name contains this")
+    parser.add_argument("--table", action="store_true", help="race every backend of a CPU beside them")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    entries = [Entry(TOY, toy), *BACKEND_ZOO]
+    wanted = [e for e in entries if given.model in e.name and (not given.quick or e.name in {TOY, QUICK})]
+    names = TABLE if given.table else (ours,)
+    rows = []
+    for entry in wanted:
+        rows.append(measure(entry, ours, names, rivals, small=given.quick))
+        show(rows[-1], ours)
+    if given.json:
+        given.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=1), "utf-8")
+    missed = [text for row in rows for text in _missed(row, rivals, goals)]
+    print(*(f"MISSED: {text}" for text in missed), sep="\n")
+    return 1 if missed else 0
+
+
+def toy(small: bool) -> tuple[nn.Module, list[torch.Tensor]]:
+    """Two layers that compute next to nothing: what is left is what a call costs."""
+    del small  # there is one size
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval(), [torch.randn(4, 8)]
+
+
+def measure(entry: Entry, ours: str, names: Sequence[str], rivals: Mapping[str, By], *, small: bool) -> Row:
+    """Builds one model every way, races all of them, then ours against each rival alone."""
+    module, data = made(entry, small=small)
+    unit = tt.Unit(path="", module=module, forward=module.forward)
+    feed = samples.read(data, module)
+    (calls,) = samples.record(module, feed, [unit], byte_cap=1 << 30)[""]
+    failed: dict[str, str] = {}
+    runners = [Runner(name="eager", call=module.forward)]
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            _add_backend(name, unit, calls, Path(folder), runners, failed)
+        for name, by in rivals.items():
+            _add_rival(name, by, unit, calls, runners, failed)
+        inputs = [sample.call for sample in calls.samples]
+        timed = race(WallTimer(), runners, lambda: inputs)
+        against = {name: _duel(name, ours, runners, inputs) for name in rivals}
+    good = {r.name: t for r, t in zip(runners, timed, strict=True) if isinstance(t, tt.Timing)}
+    failed |= {r.name: t.reason for r, t in zip(runners, timed, strict=True) if isinstance(t, Caught)}
+    return {
+        "model": entry.name,
+        "against": against,
+        "of_eager": {n: [t.interval.low, t.interval.mid, t.interval.high] for n, t in good.items() if n != "eager"},
+        "median_s": {name: timing.median for name, timing in good.items()},
+        "build_s": {name: timing.build_s for name, timing in good.items() if timing.build_s},
+        "noise": max(timing.noise for timing in good.values()) if good else None,
+        "failed": failed,
+    }
+
+
+def _add_backend(
+    name: str, unit: tt.Unit, calls: tt.Calls, folder: Path, runners: list[Runner], failed: dict[str, str]
+) -> None:
+    """Adds a backend's built to the race, or why there is none."""
+    inside = folder / name
+    inside.mkdir()
+    plugins = Plugins.load()
+    if name not in plugins.backends:
+        failed[name] = "not installed"
+        return
+    limits = tt.Limits(seconds=600.0, folder=inside)
+    chain = build(plugins, tt.Candidate.of(name), unit, calls, CPU, limits, WallTimer().now)
+    if isinstance(chain, Chain):
+        call, foreign = chain.built.call, plugins.backends[name].own_threads
+        runners.append(Runner(name=name, call=call, foreign_threads=foreign, build_s=chain.seconds))
+    else:
+        failed[name] = chain.reason
+
+
+def _add_rival(
+    name: str, by: By, unit: tt.Unit, calls: tt.Calls, runners: list[Runner], failed: dict[str, str]
+) -> None:
+    """Adds a way by hand to the race, called once, or why there is none."""
+    first = calls.samples[0].call
+
+    def ready() -> Callable[..., Any]:
+        made = by(unit, calls)
+        made(*first.args, **first.kwargs)
+        return made
+
+    hand = attempt(ready, where=name)
+    if isinstance(hand, Caught):
+        failed[name] = hand.reason
+    else:
+        runners.append(Runner(name=name, call=hand, foreign_threads=True))
+
+
+def rest() -> None:
+    """Lets the threads of a pool fall asleep: some spin on for 20 ms after a call, on a core that the rival needs."""
+    time.sleep(0.03)
+
+
+def _duel(rival: str, ours: str, runners: Sequence[Runner], inputs: Sequence[tt.Call]) -> list[float] | None:
+    """Time of a rival over ours, in a race of the two that goes on until 2 % are decided, or 4 s of calls each.
+
+    In the race of all, both leave as soon as they beat eager.
+    """
+    known = {runner.name: runner for runner in runners}
+    if rival not in known or ours not in known:
+        return None
+    duel = [Runner(name=n, call=known[n].call, leave=rest, foreign_threads=True) for n in (rival, ours)]
+    timed = race(WallTimer(), duel, lambda: inputs, Rules(cap_s=4.0))[1]
+    return None if isinstance(timed, Caught) else [1 / getattr(timed.interval, end) for end in ("high", "mid", "low")]
+
+
+def show(row: Row, ours: str) -> None:
+    """Prints the figures of one model."""
+    print(f"\n{row['model']}: time as a share of eager's")
+    for name, (low, mid, high) in row["of_eager"].items():
+        against = row["against"].get(name)
+        last = "" if against is None else f"   {against[1]:.2f} ({against[0]:.2f}-{against[2]:.2f}) of {ours}'s time"
+        print(f"  {name:<26}{mid:.3f} ({low:.3f}-{high:.3f}){last}")
+    for name, reason in row["failed"].items():
+        print(f"  {name:<26}{reason[:120]}", flush=True)
+
+
+def _missed(row: Row, rivals: Mapping[str, By], goals: tuple[float, float]) -> list[str]:
+    """Which goals a model missed; a rival that does not run is none, but the first one has to."""
+    found = []
+    for i, name in enumerate(rivals):
+        goal = goals[1] if row["model"] == TOY and i == 0 else goals[0]
+        against = row["against"][name]
+        if against is None and (i == 0 or name not in row["failed"]):
+            found.append(f"{row['model']}: not raced with {name}")
+        elif against is not None and against[0] < goal:
+            found.append(f"{row['model']}: {against[0]:.3f} of {name}, goal {goal:.2f}")
+    return found
+
+
+def moving(unit: tt.Unit, calls: tt.Calls) -> tuple[tt.Call, Any]:
+    """The largest call, and the `dynamic_shapes` of `torch.export` for it: what moves in the samples is automatic."""
+    call = max((sample.call for sample in calls.samples), key=_elements)
+    axes = [
+        {d: torch.export.Dim.AUTO for d, n in enumerate(leaf) if isinstance(n, tt.Axis)} for leaf in calls.shapes.leaves
+    ]
+    if call.kwargs:
+        return call, dict(zip(tt.flatten_unit(unit, calls).inputs, axes, strict=True))
+    return call, tuple(axes)
+
+
+def _elements(call: tt.Call) -> int:
+    return sum(tensor.numel() for tensor in (*call.args, *call.kwargs.values()))
