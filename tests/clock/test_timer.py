@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from types import SimpleNamespace
 
 import pluggy
 import pytest
@@ -11,8 +13,9 @@ import torch
 
 import tt_core.clock
 from tt_core import hookspecs
-from tt_core.clock import WallTimer, tuning
+from tt_core.clock import Rules, Runner, WallTimer, race, tuning
 from tt_core.clock.memory import resident, watch
+from tt_core.contain import Caught
 from tt_core.errors import BusyError
 from tt_core.testing.fake_clock import FakeClock
 from tt_core.values import Call
@@ -45,6 +48,59 @@ def test_devices_are_synchronised_around_each_call(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: events.append(str(device)))
     WallTimer("xpu:1").block(lambda: events.append("call"), [Call(), Call()])
     assert events == ["xpu:1", "call", "xpu:1"] * 2
+
+
+class FakeEvent:
+    """An event whose time is the number of calls before it, in ms."""
+
+    calls = 0
+
+    def __init__(self, *, enable_timing):
+        assert enable_timing
+        self.at = -1
+
+    def record(self):
+        self.at = FakeEvent.calls
+
+    def elapsed_time(self, end):
+        return float(end.at - self.at)
+
+
+def test_device_time_is_of_queued_calls(monkeypatch):
+    """Between two events and nothing else: the device is drained before and after, never between the calls."""
+    events = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: events.append("drain"))
+    module = SimpleNamespace(Event=FakeEvent, device=lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+
+    def call():
+        FakeEvent.calls += 1
+        events.append("call")
+
+    assert WallTimer("xpu:1").queued(call, [Call()] * 4) == pytest.approx(0.001)
+    assert events == ["drain", "call", "call", "call", "call", "drain"]
+    del module.Event
+    assert WallTimer("xpu:1").queued(call, [Call()]) is None
+    assert WallTimer("cpu").queued(call, [Call()]) is None
+
+
+def test_a_race_tells_device_time(monkeypatch):
+    """After the rounds, of every runner that ended; a timer of somebody else's, and the CPU, tell nothing."""
+    monkeypatch.setattr(WallTimer, "queued", lambda self, call, calls: [call(*c.args) for c in calls] and 0.25)
+
+    def fails(*_):
+        raise ValueError("no")
+
+    def race_of(timer):
+        runners = [Runner(name="a", call=abs), Runner(name="b", call=fails)]
+        return race(timer, runners, lambda: [Call(-1)], Rules(looks=(8,), block_s=1e-4))
+
+    first, second = race_of(WallTimer())
+    assert first.device_s == 0.25
+    assert isinstance(second, Caught)
+    first, _ = race_of(FakeClock(0.01))
+    assert first.device_s is None
 
 
 def test_wall_timer_answers_last():

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-import importlib.util
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,32 +17,12 @@ from torch import nn
 
 import tt_core as tt
 
-ROOT = Path(__file__).resolve().parents[3]
 LIMITS = tt.Limits(seconds=60)
 KIND = next((kind for kind in ("cuda", "xpu") if getattr(torch, kind).is_available()), None)
-NAME = f"{KIND}_graph"
 pytestmark = [
     pytest.mark.skipif(KIND is None, reason="no device that captures graphs"),
     pytest.mark.filterwarnings("ignore::UserWarning"),  # torch's words about precision and compilers
 ]
-
-
-def _glue() -> ModuleType | None:
-    """The public cases' `glue.py`, where they are; they are no part of an installed plugin."""
-    path = ROOT / "tests" / "cases" / "glue.py"
-    if not path.exists():
-        return None
-    if "tt_cases_glue" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("tt_cases_glue", path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[spec.name])
-    return sys.modules["tt_cases_glue"]
-
-
-glue = _glue() if KIND else None
-CASES = sorted(glue.CASES) if glue else []
 
 
 @pytest.fixture
@@ -324,45 +300,3 @@ def test_what_a_real_graph_refuses(device):
     for what in ("random numbers after it", "empty_cache after it"):  # what `Interface.mend` is for
         said.pop(what)
     assert all(said.values()), said
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_public_case_on_the_device(name, device):
-    """Moved to the device and tuned with graphs: as before, whether or not a graph could be captured."""
-    assert glue is not None
-    case = on_device(glue.CASES[name], device)
-    try:
-        alone = glue.harness.evaluate(case, lambda obj, _: obj, glue.lib)
-    except (RuntimeError, ValueError, TypeError) as error:  # its lengths or its attributes belong on the CPU
-        alone = [str(error).splitlines()[0]]
-    if alone:
-        pytest.skip(f"the case itself does not run there: {alone[0]}")
-    strategy = tt.OneBackendStrategy(NAME)
-    settings = glue.quick()
-    judged = glue.judge(case, lambda obj, data: tt.tune(obj, data, device=device, strategy=strategy, settings=settings))
-    hits = sum(one.hits for one in judged.stats.values())
-    sys.stdout.write(f"\nCASE {name}: {f'graphs, {hits} hits' if judged.stats else judged.why}\n")
-    assert judged.fails == []
-
-
-def on_device(case: Any, device: torch.device) -> Any:
-    """The case with its module, its samples and what its check makes on the device."""
-
-    def make() -> Any:
-        module, data = case.make()
-        return module.to(device), tt.replica(moved(data, device))
-
-    def check(*answers: Any) -> None:
-        with device:
-            case.check(*answers)
-
-    return dataclasses.replace(case, make=make, check=None if case.check is None else check)
-
-
-def moved(tree: Any, device: torch.device) -> Any:
-    leaves, spec = tt.flatten(tree)
-    memo: dict[int, torch.Tensor] = {}
-    return tt.unflatten(
-        spec,
-        [memo.setdefault(id(x), x.to(device)) if isinstance(x, torch.Tensor) else x for x in leaves],
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from typing import Any
@@ -12,6 +13,7 @@ import tt_xpugraph
 from torch import nn
 
 import tt_core as tt
+from tt_core.install import Entry, dispatcher
 
 LIMITS = tt.Limits(seconds=60)
 
@@ -112,18 +114,17 @@ def test_weights_are_read_at_their_addresses(make, fake, net):
 
 
 def test_sizes_in_between_are_captured_once_up_to_the_limit(make, fake, net):
-    """Recorded sizes at build, largest first; others when first called; beyond the limit what is inside runs."""
+    """Recorded sizes at build, largest first; others when first called; beyond the limit the call is handed back."""
     built = build(make, fake, net, tt.Call(torch.randn(2, 4)), tt.Call(torch.randn(9, 4)), graphs=3)
     assert fake.captures == 2
     for _ in range(3):
         for size in (2, 9, 5):
             same(built, net, torch.randn(size, 4))
     assert fake.captures == 3
-    with pytest.warns(tt.FallbackWarning, match="its 3 graphs are taken"):
-        same(built, net, torch.randn(6, 4))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        same(built, net, torch.randn(7, 4))
+    for size in (6, 7):
+        with pytest.raises(tt.DeclinedError, match=r"its 3 graphs are taken.* graphs= sets how many"):
+            built.call(torch.randn(size, 4))
+    same(built, net, torch.randn(5, 4))
     assert fake.captures == 3
     assert "2 of 2 recorded calls" in built.notes[0]
     assert "up to 3 graphs" in built.notes[1]
@@ -216,22 +217,51 @@ def test_what_is_inside_is_captured(make, fake, net):
     assert captured == 4  # three times to warm up, once while capturing
     same(built, net, torch.randn(3, 4))
     assert len(ran) == captured
-    with pytest.warns(tt.FallbackWarning):
+    with pytest.warns(tt.FallbackWarning, match="its 1 graphs are taken"):
         same(built, net, torch.randn(5, 4))
-    assert ran[captured:] == [5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(built, net, torch.randn(6, 4))
+    assert ran[captured:] == [5, 6]
+
+
+def test_what_is_handed_back_is_counted(make, fake, net):
+    """In service the original answers such a call; it is warned about once, and the built stays."""
+    unit, calls = make(net, tt.Call(torch.randn(2, 4)), tt.Call(torch.randn(9, 4)))
+    with torch.no_grad():
+        built = tt_xpugraph.tt_build(
+            unit=unit, calls=calls, device=fake.at, options={"graphs": 2}, inner=None, limits=LIMITS
+        )
+    candidate = tt.Candidate.of(f"{fake.at.type}_graph")
+    entry = Entry(unit=unit, key=calls.key, built=built, covers=calls.shapes, facts=calls.facts, candidate=candidate)
+    served = dispatcher(unit, [entry])
+    with torch.no_grad():
+        for size in (2, 9):
+            served(torch.randn(size, 4))
+        x = torch.randn(5, 4)
+        with pytest.warns(tt.FallbackWarning, match="handed the call back: its 2 graphs are taken"):
+            assert torch.equal(served(x)["y"], net(x)["y"])
+        for _ in range(4):
+            served(x)
+    assert {str(kind): count.value for kind, count in served.falls.items() if count.value} == {"declined": 5}
+    assert not served.routes[0].retired
 
 
 def test_somebody_elses_capture_gets_the_work_itself(make, fake, net):
-    """A graph cannot be replayed while the caller captures one of their own: what is inside runs."""
+    """A graph cannot be replayed while the caller captures one of their own: what is inside runs, or the call goes back."""
     x = torch.randn(3, 4)
-    built = build(make, fake, net, tt.Call(x))
+    built, chain = (build(make, fake, net, tt.Call(x), inner=inner) for inner in (None, tt.Built(call=net)))
     mine = fakes_graph(fake)
     with fake.on(fake.stream()):
         mine.capture_begin()
         with torch.no_grad():
-            got = built.call(x)["y"]
+            got = chain.call(x)["y"]
+            for size in (3, 5):
+                with pytest.raises(tt.DeclinedError, match="captures a graph of their own"):
+                    built.call(torch.ones(size, 4))
         mine.capture_end()
     assert torch.equal(got, net(x)["y"])
+    same(built, net, torch.randn(5, 4))
 
 
 def fakes_graph(fake: Any) -> Any:
@@ -268,13 +298,13 @@ class Changing(nn.Module):
         return {"y": y, "large": len(x) > 4}
 
 
-def test_a_size_with_another_structure_runs_without_a_graph(make, fake):
+def test_a_size_with_another_structure_has_no_graph(make, fake):
     """A constant that depends on sizes is seen when such a size is captured."""
     module = Changing().eval()
     built = build(make, fake, module, tt.Call(torch.randn(2)), tt.Call(torch.randn(3)))
-    with pytest.warns(tt.FallbackWarning, match="put together in another way"):
-        assert built.call(torch.randn(6))["large"] is True
-    assert built.call(torch.randn(6))["large"] is True
+    for _ in range(2):
+        with pytest.raises(tt.DeclinedError, match="put together in another way"):
+            built.call(torch.randn(6))
     assert built.call(torch.randn(3))["large"] is False
 
 
@@ -289,17 +319,23 @@ class Switching(nn.Module):
     ("watched", "reason"), [(True, "reads a value on the host"), (False, "not permitted when stream is capturing")]
 )
 def test_a_capture_that_fails_in_service_costs_nothing(make, fake, watched, reason):
-    """The call is answered, the pool still serves other sizes, and nobody tries again.
+    """The call is answered or handed back, the pool still serves other sizes, and nobody tries again.
 
     The original forward is stopped before the device is asked; what another backend built is stopped by the device.
     """
     module = Switching().eval()
     inner = None if watched else tt.Built(call=module)
     built = build(make, fake, module, tt.Call(torch.randn(2)), tt.Call(torch.randn(3)), inner=inner)
-    with pytest.warns(tt.FallbackWarning, match=reason):
-        same(built, module, torch.randn(6))
+    large = torch.randn(6)
+    if watched:
+        with pytest.raises(tt.DeclinedError, match=reason):
+            built.call(large)
+    else:
+        with pytest.warns(tt.FallbackWarning, match=reason):
+            same(built, module, large)
     captures = fake.captures
-    same(built, module, torch.randn(6))
+    with pytest.raises(tt.DeclinedError, match=reason) if watched else contextlib.nullcontext():
+        same(built, module, large)
     assert fake.captures == captures
     same(built, module, torch.randn(4))
     assert fake.captures == captures + 1

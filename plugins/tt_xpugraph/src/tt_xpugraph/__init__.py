@@ -25,11 +25,12 @@ def _backend(name: str, device: str) -> tt.Backend:
     return tt.Backend(
         name=name,
         devices=frozenset({device}),
-        fidelity=tt.Fidelity.EXACT,
+        # the very operators, but libraries may choose other kernels for some while they are captured
+        fidelity=tt.Fidelity.CLOSE,
         priority=45,
         layer=True,
         weights=tt.Weights.STORAGE,
-        payload=tt.Payload.NONE,
+        payload=tt.Payload.DATA,
         keeps=frozenset({tt.Keeps.ALIASES, tt.Keeps.NON_TENSORS, tt.Keeps.RANDOM}),
     )
 
@@ -56,3 +57,26 @@ def tt_build(
     from tt_xpugraph.options import Options
 
     return build.build(unit, calls, device, Options.of(options), inner, limits)
+
+
+@tt.hookimpl
+def tt_dump(built: tt.Built) -> Mapping[str, Any]:
+    """Says which sizes were captured, with which options; writes no file: a graph is captured anew where it is loaded."""
+    from tt_xpugraph import stored
+
+    return stored.dump(built)
+
+
+@tt.hookimpl
+def tt_restore(
+    unit: tt.Unit,
+    key: tt.CallKey,
+    covers: tt.Shapes | None,
+    dumped: Mapping[str, Any],
+    device: torch.device,
+    inner: tt.Built | None,
+) -> tt.Built:
+    """Captures graphs of the dumped sizes over `inner`, on made-up inputs."""
+    from tt_xpugraph import stored
+
+    return stored.restore(unit, key, covers, dumped, device, inner)

@@ -18,13 +18,18 @@ from tt_xpugraph.options import Options
 from tt_xpugraph.preflight import strict
 
 Key = tuple[Any, ...]
+_CAPTURING = "the caller captures a graph of their own"
+_NOTHING = (None, None, None)
+"""No call before: no list of sizes equals None."""
 
 
 class Graphs:
-    """Captures and replays. Calls that no graph may serve run what the graphs were captured from.
+    """Captures and replays. Calls that no graph may serve run what the graphs were captured from: another backend's
+    callable, or the original forward, which is the dispatcher's to call (`tt.DeclinedError`).
 
     Attributes:
         without: how many calls in service ran without a graph.
+        options: how many graphs, and whose the results are.
     """
 
     def __init__(
@@ -46,19 +51,26 @@ class Graphs:
             lane: of the device.
             options: how many graphs, and whose the results are.
         """
-        self.without = 0
+        self.without, self.options = 0, options
         self._path, self._flat, self._inner = unit.path, flat, inner
         # compiled code that is watched is not what was compiled
         self._eager = inner == unit.forward
-        self._interface, self._lane, self._options = interface, lane, options
-        self._known: dict[Key, Captured | None] = {}
+        self._interface, self._lane = interface, lane
+        self._known: dict[Key, Captured | str] = {}  # a string: why calls of these sizes run without a graph
+        self._last: list[Any] = [_NOTHING]
         self._held: tuple[Any, ...] = ()
         self._warned = self._closed = False
 
     @property
     def captured(self) -> list[Captured]:
         """The graphs there are."""
-        return [each for each in self._known.values() if each is not None]
+        return [each for each in self._known.values() if isinstance(each, Captured)]
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """The arguments that are no tensors, in key order."""
+        arguments = self._flat.arguments
+        return tuple(leaf for i, leaf in enumerate(arguments.leaves) if i not in arguments.places)
 
     @property
     def bytes_held(self) -> int | None:
@@ -82,31 +94,41 @@ class Graphs:
         with self._lane.lock:
             key = _key(given)
             if key not in self._known:
-                if len(self._known) >= self._options.graphs:
+                if len(self._known) >= self.options.graphs:
                     return False
                 self._known[key] = self._capture(given)
             return True
 
     def service(self) -> Callable[..., Any]:
         """The callable that serves calls in every spelling that the unit takes."""
-        pack, unpack, known, inner = self._flat.pack, self._flat.unpack, self._known, self._inner
-        lock, enter = self._lane.lock, self._lane.enter
-        owned = self._options.outputs == "owned"
+        pack, unpack, inner = self._flat.pack, self._flat.unpack, self._inner
+        lock, enter, find = self._lane.lock, self._lane.enter, self._find
+        owned, eager = self.options.outputs == "owned", self._eager
+        last = self._last
 
         def call(*args: Any, **kwargs: Any) -> Any:
             given = pack(*args, **kwargs)
             with lock:
-                found = known.get(_key(given), _UNKNOWN)
-                if found is _UNKNOWN:
-                    found = self._late(given)
-                if found is not None and enter():
+                found, sizes, strides = last[0]
+                # the graph of the call before, in a third of the time of a look-up
+                if len(given) == 1 and sizes is not None:
+                    (only,) = given
+                    if only.shape != sizes[0] or only.stride() != strides[0]:
+                        found = find(given)
+                elif [t.shape for t in given] != sizes or [t.stride() for t in given] != strides:
+                    found = find(given)
+                if found.__class__ is Captured and enter():
                     for place, tensor in zip(found.inputs, given):  # noqa: B905  one length by construction; 0.1 us
                         place.copy_(tensor)
                     found.graph.replay()
                     return unpack(found.take() if owned else found.outputs, given)
             self.without += 1
+            if eager:
+                raise tt.DeclinedError(found if isinstance(found, str) else _CAPTURING)
             return inner(*args, **kwargs)
 
+        service: Any = call
+        service.tt_graphs = self  # whom `stored.dump` asks
         return call
 
     def close(self) -> None:
@@ -114,27 +136,39 @@ class Graphs:
         with self._lane.lock:
             graphs = self.captured
             self._known.clear()
+            self._last[0] = _NOTHING
             self._held, self._closed = (), True
             if graphs:
                 self._interface.synchronize()
             for each in graphs:
                 each.graph.reset()
 
-    def _late(self, given: tuple[torch.Tensor, ...]) -> Captured | None:
-        """A graph for sizes that were not recorded, captured in service; None: the call runs without one."""
+    def _find(self, given: tuple[torch.Tensor, ...]) -> Captured | str:
+        """The graph for sizes other than the last ones, or why there is none; captured now if need be."""
+        key = _key(given)
+        found = self._known.get(key)
+        if found is None:
+            found = self._late(key, given)
+        if isinstance(found, Captured):
+            self._last[0] = (found, [t.shape for t in given], [t.stride() for t in given])
+        return found
+
+    def _late(self, key: Key, given: tuple[torch.Tensor, ...]) -> Captured | str:
+        """A graph for sizes that were not recorded, captured in service; or why the call runs without one."""
         if self._closed:
             raise tt.TTError("this built was closed")
         if self._interface.capturing():
-            return None
-        if len(self._known) >= self._options.graphs:
-            self._say(f"its {self._options.graphs} graphs are taken; calls of other sizes or strides run without one")
-            return None
+            return _CAPTURING
+        if len(self._known) >= self.options.graphs:
+            return self._say(
+                f"its {self.options.graphs} graphs are taken; calls of other sizes or strides run without one; "
+                "the option graphs= sets how many are captured"
+            )
         try:
-            self._known[_key(given)] = self._capture(given)
+            self._known[key] = self._capture(given)
         except RuntimeError as error:
-            self._known[_key(given)] = None
-            self._say(f"calls of some sizes run without a graph: {_line(error)}")
-        return self._known[_key(given)]
+            self._known[key] = self._say(f"calls of some sizes run without a graph: {_line(error)}")
+        return self._known[key]
 
     def _capture(self, given: tuple[torch.Tensor, ...]) -> Captured:
         graphs = self.captured
@@ -171,14 +205,12 @@ class Graphs:
         if tree != other or not all(map(_same, leaves, again)):
             raise tt.BuildRefusedError("its result is put together in another way than in eager")
 
-    def _say(self, what: str) -> None:
-        if not self._warned:
+    def _say(self, why: str) -> str:
+        """Warns once, unless the call is handed back: then the dispatcher does."""
+        if not self._warned and not self._eager:
             self._warned = True
-            hint = "; the option graphs= sets how many are captured" if "taken" in what else ""
-            warnings.warn(f"unit {self._path!r}: {what}{hint}", tt.FallbackWarning, stacklevel=5)
-
-
-_UNKNOWN: Any = object()
+            warnings.warn(f"unit {self._path!r}: {why}", tt.FallbackWarning, stacklevel=6)
+        return why
 
 
 def _key(given: Sequence[torch.Tensor]) -> Key:
