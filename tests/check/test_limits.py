@@ -254,3 +254,18 @@ def test_chunks_are_one_tensor():
     verdict = whole([want], [got], Tolerance())
     assert verdict.where == f"output[{count - 2}], row {count - 2}, sample 0"
     assert verdict.max_abs == 2.0
+
+
+@pytest.mark.parametrize(("bits", "right"), [(1, True), (3, True), (8, False)])
+def test_a_large_half_number_may_be_off_by_its_last_bits(bits, right):
+    """Without a truth one large bfloat16 number may be a few of its own last bits off, whatever the tensor's rms is."""
+    want = numbers(1 << 20).float()
+    want[17] = 100.0
+    want = want.to(torch.bfloat16)
+    got = want.clone()
+    got[17] += bits * 0.5  # the distance between neighbours at 100
+
+    assert (got - want)[17] == bits * 0.5
+    verdict = pooled([want], [got])
+    assert verdict.ok is right, verdict.reason
+    assert right or verdict.where.startswith("output[17]")

@@ -43,6 +43,9 @@ ELEMENT_TIMES = 10
 """How many times eager's own worst element a single element may be off ..."""
 ELEMENT_RMS = 0.05
 """... plus this share of the tensor's root mean square, so that one wrong element shows."""
+LAST_BITS = 4
+"""How many of its own last bits a single number may be off where there is no truth, beyond all other limits: beside the
+tensor's rms the last bit of a large number in half precision is no small one."""
 NOISE_TIMES = 10
 """How many times the units' own noise a whole object may be off: their errors add up."""
 FLOAT_RELATIVE = 1e-5

@@ -9,7 +9,7 @@ import attrs
 import torch
 
 from tt_core.check.leaves import Numbers
-from tt_core.check.limits import SENTINEL
+from tt_core.check.limits import LAST_BITS, SENTINEL
 from tt_core.check.places import Difference, at, unravel
 
 CHUNK = 1 << 20
@@ -27,7 +27,7 @@ class Pool:
         count: finite numbers seen.
         off2, own2, norm2: sums of squares of (candidate - truth), (eager - truth), truth.
         gap2, size2: sums of squares of (candidate - eager), eager.
-        worst, where: the largest |candidate - truth|, and its place.
+        worst, where: the largest |candidate - truth|, and its place; where there is no truth, beyond the number's last bits.
         own_worst: the largest |eager - truth|.
         max_abs: the largest |candidate - eager|.
     """
@@ -130,7 +130,7 @@ def _sum(pool: Pool, want: torch.Tensor, got: torch.Tensor, true: torch.Tensor |
     gap = got - want
     base = want if true is None else torch.where(keep, true, 0.0)
     off, own = (gap, torch.zeros_like(gap)) if true is None else (got - base, want - base)
-    far, flat = off.abs().max(0)
+    far, flat = _beyond(off.abs(), want, pool).max(0)
     sums = [side.square().sum() for side in (off, own, base, gap, want)]
     figures = torch.stack([*sums, keep.sum().double(), own.abs().max(), gap.abs().max(), far, flat.double()]).tolist()
     pool.off2 += figures[0]
@@ -142,6 +142,13 @@ def _sum(pool: Pool, want: torch.Tensor, got: torch.Tensor, true: torch.Tensor |
     pool.own_worst = max(pool.own_worst, figures[6])
     pool.max_abs = max(pool.max_abs, figures[7])
     return figures[8], int(figures[9])
+
+
+def _beyond(off: torch.Tensor, want: torch.Tensor, pool: Pool) -> torch.Tensor:
+    """What of each distance counts for a single number: all of it beside the truth, else what exceeds its own last bits."""
+    if pool.true or not pool.dtype.is_floating_point:
+        return off
+    return (off - LAST_BITS * torch.finfo(pool.dtype).eps * want.abs()).clamp_min(0)
 
 
 def _counted(want: torch.Tensor, got: torch.Tensor) -> torch.Tensor:

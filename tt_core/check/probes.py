@@ -17,8 +17,14 @@ from tt_core.state import kept, seed
 from tt_core.values import Axis, Built, Call, Calls, Shapes, TensorLeaf, Tolerance, Unit, Verdict, Weights
 
 _TIMES = 1.25
+_FEWER = 0.75
 _PLUS = 0.01
-"""What the weights become: far enough to show in half precision, near enough to stay finite."""
+"""What the weights become: far enough to show in half precision, near enough to stay finite.
+
+Matrices are scaled, every other column less than its neighbours, and never shifted: one number added to all weights of every
+layer makes them nearly of rank one, and what was rounding before becomes a different result (seen on ViT-B, where it was
+magnified fifteen times in both precisions).
+"""
 
 
 def stale_after_write(unit: Unit, built: Built, call: Call) -> Verdict:
@@ -112,11 +118,19 @@ def _written(weights: list[torch.Tensor]) -> Iterator[None]:
     saved = [weight.data.clone() for weight in weights]
     try:
         for weight in weights:
-            weight.data.mul_(_TIMES).add_(_PLUS)
+            _write(weight.data)
         yield
     finally:
         for weight, value in zip(weights, saved, strict=True):
             weight.data.copy_(value)
+
+
+def _write(weight: torch.Tensor) -> None:
+    weight.mul_(_TIMES)
+    if weight.dim() < 2 or not bool(weight.any()):  # noqa: PLR2004  a bias, a scale, or weights that are all zero
+        weight.add_(_PLUS)
+    elif weight.shape[-1] > 1:
+        weight[..., ::2].mul_(_FEWER)
 
 
 def _run(unit: Unit, call: Callable[..., Any], given: Call) -> Any:

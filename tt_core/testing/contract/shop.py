@@ -19,7 +19,7 @@ from tt_core import samples, trees
 from tt_core.build import close, compose
 from tt_core.check import whole
 from tt_core.contain import Caught, attempt
-from tt_core.errors import BuildRefusedError, FallbackWarning
+from tt_core.errors import BuildRefusedError, DeclinedError, FallbackWarning
 from tt_core.guards import UNREADABLE, Claim, Guard, compile_guard
 from tt_core.plugins import Plugins
 from tt_core.plugins.registry import BUILTIN
@@ -218,6 +218,13 @@ class Shop:
             seed(_SEED)
             return forward(*args, **kwargs)
 
+    def served(self, made: Made, call: Call) -> Any:
+        """What a call is answered that was not recorded: by the built, or by the original where the built hands it back."""
+        try:
+            return self.run(made, made.ready.call, call)
+        except DeclinedError:
+            return self.eager(made, call)
+
     def observed(self, made: Made) -> tuple[Observation, ...]:
         """What the built does on the recorded calls, all of it."""
         with calm():
@@ -244,10 +251,10 @@ class Shop:
 
 
 def accepts(guard: Guard, call: Call) -> bool:
-    """Whether a guard lets a call through, called without gradients as in service."""
+    """Whether a guard lets a call through, called without gradients as in service; also what it asks after the launch."""
     with torch.no_grad():
         try:
-            return guard.accepts(*call.args, **call.kwargs)
+            return guard.accepts(*call.args, **call.kwargs) and (guard.after is None or guard.after())
         except UNREADABLE:
             return False
 
