@@ -11,29 +11,54 @@ from tt_core import cuts, install, state, survey
 from tt_core.environment import environment
 from tt_core.result import AutoTuneResult
 from tt_core.session.declared import Declared, declare
-from tt_core.session.depths import Measured, Untuned, race_depth, race_final, tune_cut
+from tt_core.session.depths import LATE, Measured, Untuned, race_depth, race_final, tune_cut
 from tt_core.session.finish import Selected, by_race, by_units, select
+from tt_core.session.first import remembered, take_up, tuned_plan
 from tt_core.session.memory import needed
+from tt_core.session.planned import planned
 from tt_core.session.refresh import refresh
+from tt_core.session.remember import AGAIN, recall
 from tt_core.session.run import Options, Run
 from tt_core.session.traffic import Recording, record
 from tt_core.session.units import Tuned
-from tt_core.values import Built, Cut, DepthResult, Plan, Unit
+from tt_core.values import Built, Cut, DepthResult, Plan, Unit, evolve
 
-__all__ = ["Declared", "Options", "Recording", "Run", "auto_tune", "declare", "record", "refresh", "tune"]
+__all__ = ["Declared", "Options", "Recording", "Run", "apply", "auto_tune", "declare", "record", "refresh", "tune"]
+
+_NOTHING = Cut(depths=(), units=())
+"""The cut of a plan that says eager."""
+_ORIGINS = {"": "", "plan": "the plan ", "cache": ""}
 
 
 def auto_tune(run: Run) -> AutoTuneResult:
     """Tries each distinct cut from `min_depth` to `max_depth`; installs the shallowest of the fastest, or nothing."""
     with _guarded(run) as (snapshot, inspection):
         options = run.options
-        planned = cuts.cuts(inspection, options.min_depth, options.max_depth)
+        wanted = cuts.cuts(inspection, options.min_depth, options.max_depth)
         if options.dry_run:
-            return _planned(run, planned, inspection, snapshot)
-        untuned = Untuned()
-        measured = _each_cut(run, planned, inspection, untuned, snapshot)
+            return _dry(run, wanted, inspection, snapshot)
+        untuned, memory = Untuned(), recall(run, inspection)
+        first = take_up(run, memory, inspection, untuned, snapshot)
+        known = remembered(run, memory, first, untuned, snapshot)
+        if known is not None and (known.index is not None or not first):
+            return _result(run, known, untuned, inspection)
+        measured = _each_cut(run, wanted, inspection, untuned, snapshot, first if known is None else known.measured)
         measured = race_final(run, measured, untuned, snapshot)
         selected = select(run, measured, by_race(run, untuned), snapshot)
+        result = _result(run, selected, untuned, inspection)
+        memory.keep(run, result.plan, result.depths)
+        return evolve(result, notes=(*run.feed.notes, *run.notes))
+
+
+def apply(run: Run, plan: Plan) -> AutoTuneResult:
+    """Builds, checks and races what a plan chose, without a search; installs it where it beats the untuned object."""
+    with _guarded(run) as (snapshot, inspection):
+        untuned = Untuned()
+        if plan.eager:
+            selected = Selected(measured=(), index=None, why="the plan says eager")
+        else:
+            first = tuned_plan(run, planned(plan, inspection, "plan"), inspection, untuned, snapshot)
+            selected = select(run, [first], by_race(run, untuned), snapshot)
         return _result(run, selected, untuned, inspection)
 
 
@@ -70,15 +95,21 @@ def _guarded(run: Run) -> Iterator[tuple[state.Snapshot, survey.Inspection]]:
 
 
 def _each_cut(
-    run: Run, planned: Sequence[Cut], inspection: survey.Inspection, untuned: Untuned, snapshot: state.Snapshot
+    run: Run,
+    wanted: Sequence[Cut],
+    inspection: survey.Inspection,
+    untuned: Untuned,
+    snapshot: state.Snapshot,
+    first: Sequence[Measured],
 ) -> list[Measured]:
+    """Every cut tuned and raced; with `first`, in the order of their depths."""
     units = _units(inspection)
     memo: dict[str, Tuned] = {}
-    measured: list[Measured] = []
+    measured = list(first)
     budget = run.options.time_budget
-    for cut in planned:
+    for cut in wanted:
         if budget is not None and run.elapsed_s >= budget:
-            late = DepthResult(cut=cut, wrapped=len(cut.units), error="time budget used up")
+            late = DepthResult(cut=cut, wrapped=len(cut.units), error=LATE)
             measured.append(Measured(result=late))
         else:
             measured.append(tune_cut(run, cut, units, memo, snapshot))
@@ -86,7 +117,7 @@ def _each_cut(
         if measured[-1].cutting is not None:
             measured = race_depth(run, measured, len(measured) - 1, untuned, snapshot)
             run.depths[:] = [one.result for one in measured]
-    return measured
+    return sorted(measured, key=lambda one: one.result.cut.depths[0])
 
 
 def _units(inspection: survey.Inspection) -> Mapping[str, Unit]:
@@ -102,13 +133,11 @@ def _given_cut(inspection: survey.Inspection, units: int | Cut | Sequence[str]) 
     return cuts.cut_of(inspection, units)
 
 
-def _planned(
-    run: Run, planned: Sequence[Cut], inspection: survey.Inspection, snapshot: state.Snapshot
-) -> AutoTuneResult:
-    memory = needed(run, planned, inspection.units(), snapshot)
+def _dry(run: Run, wanted: Sequence[Cut], inspection: survey.Inspection, snapshot: state.Snapshot) -> AutoTuneResult:
+    memory = needed(run, wanted, inspection.units(), snapshot)
     depths = tuple(
         DepthResult(cut=cut, wrapped=len(cut.units), bytes_needed=size)
-        for cut, size in zip(planned, memory, strict=True)
+        for cut, size in zip(wanted, memory, strict=True)
     )
     return AutoTuneResult(
         model=run.obj,
@@ -135,7 +164,8 @@ def _result(run: Run, selected: Selected, untuned: Untuned, inspection: survey.I
     depths = tuple(one.result for one in selected.measured)
     chosen = None if selected.index is None else depths[selected.index]
     facts = _environment(run)
-    plan = None if chosen is None else Plan(cut=chosen.cut, choices=chosen.choices, environment=facts)
+    cut, choices = (_NOTHING, ()) if chosen is None else (chosen.cut, chosen.choices)
+    plan = Plan(cut=cut, choices=choices, environment=facts)
     kept = [] if selected.index is None else _builts(selected.measured[selected.index])
     run.close_all_but(kept)
     return AutoTuneResult(
@@ -164,7 +194,9 @@ def _headline(selected: Selected, chosen: DepthResult | None) -> str:
     if chosen is None:
         return f"Nothing was installed, the object is as before: {selected.why}."
     what = ", ".join(sorted({c.candidate.name for c in chosen.choices if c.candidate.name != "eager"}))
-    return f"Installed at depth {chosen.cut.depths[0]} ({chosen.tuned} of {chosen.wrapped} modules, {what}): {selected.why}."
+    modules = f"{chosen.tuned} of {chosen.wrapped} modules"
+    text = f"Installed {_ORIGINS[chosen.origin]}at depth {chosen.cut.depths[0]} ({modules}, {what}): {selected.why}."
+    return f"{text[:-1]}; {AGAIN}." if chosen.origin == "cache" else text
 
 
 def _broken_off(run: Run) -> AutoTuneResult:

@@ -16,6 +16,8 @@ from tt_core.session.run import Run
 from tt_core.session.units import Tuned, tune_unit
 from tt_core.values import EAGER, Calls, Choice, Cut, DepthResult, Failure, Unit, evolve, frozen
 
+LATE = "time budget used up"
+"""The error of a depth that was not started."""
 _REASONS = 3
 """Reasons for a failed depth that are told in its line."""
 
@@ -56,6 +58,8 @@ def tune_cut(
     new = [units[path] for path in cut.units if path not in memo]
     run.tell("record", depth=cut.depths[0], total=len(cut.units))
     recorded = _recorded(run, new, snapshot)
+    if run.planned is not None:
+        recorded, run.strange = run.planned.known(recorded)
     tuned: dict[str, Tuned] = {}
     for index, unit in enumerate(marked(run, new, recorded)):
         done = len(cut.units) - len(new) + index
@@ -116,6 +120,8 @@ def _why_none(run: Run, tuned: Sequence[Tuned], choices: Sequence[Choice]) -> st
     if all(candidate == EAGER for candidate in run.offered):
         return f"no backend but eager is ready on {run.options.device} (`python -m tt_core doctor` says why)"
     tried = [one for one in tuned if one.tried]
+    if run.planned is not None and not tried:
+        return "the plan has no candidate for any call of the dataset"
     if tried and all(one.failed for one in tried):
         return f"every unit failed to tune: {'; '.join(_failures(run, tried))}"
     reasons = {choice.why for choice in choices}

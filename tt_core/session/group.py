@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tt_core import state, twins
@@ -16,12 +17,13 @@ Decided = tuple[Entry | None, Choice, bool | None]
 
 
 def marked(run: Run, units: Sequence[Unit], recorded: Mapping[str, Sequence[Calls]]) -> list[Unit]:
-    """The units, those that have a twin among them with the fingerprint of their program."""
+    """The units, those that have a twin among them with the fingerprint of their program and their number."""
     if all(candidate == EAGER for candidate in run.offered):
         return list(units)
     wanted = [(unit, recorded.get(unit.path, ())) for unit in units]
     found = twins.fingerprints(wanted, apart=lambda unit: id(run.own_strategy(unit)))
-    return [evolve(unit, twin=found.get(unit.path, "")) for unit in units]
+    counts = Counter(found.values())
+    return [evolve(unit, twin=found.get(unit.path, ""), twins=counts[found.get(unit.path, "")]) for unit in units]
 
 
 def tune_twin(run: Run, unit: Unit, keys: Sequence[Calls], first: Tuned) -> Tuned:

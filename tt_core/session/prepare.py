@@ -79,7 +79,8 @@ def prepare(run: Run, unit: Unit, calls: Calls, candidate: Candidate, snapshot: 
 
 def limits(run: Run) -> Limits:
     """What one build may use."""
-    return Limits(seconds=run.options.settings.build_timeout, bytes=run.options.settings.build_bytes)
+    settings = run.options.settings
+    return Limits(seconds=settings.build_timeout, bytes=settings.build_bytes, saveable=settings.saveable)
 
 
 def prove(
@@ -104,7 +105,7 @@ def prove(
     return Contender(
         candidate=candidate,
         built=built,
-        entry=_entry(unit, calls, candidate, built),
+        entry=_entry(run, unit, calls, candidate, built, verdicts),
         verdicts=verdicts,
         build_s=build_s,
         first_call_s=first.seconds,
@@ -112,7 +113,9 @@ def prove(
     )
 
 
-def _entry(unit: Unit, calls: Calls, candidate: Candidate, built: Built) -> Entry:
+def _entry(
+    run: Run, unit: Unit, calls: Calls, candidate: Candidate, built: Built, verdicts: Sequence[Verdict]
+) -> Entry:
     return Entry(
         unit=unit,
         key=calls.key,
@@ -121,6 +124,8 @@ def _entry(unit: Unit, calls: Calls, candidate: Candidate, built: Built) -> Entr
         facts=calls.facts,
         candidate=candidate,
         calls=_lean(calls),
+        tolerance=run.options.tolerance,
+        verdict=max(verdicts, key=lambda one: -1.0 if one.error is None else one.error),
     )
 
 

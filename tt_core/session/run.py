@@ -14,9 +14,10 @@ from tt_core.plugins import Plugins
 from tt_core.result import Listener, Progress
 from tt_core.samples import Feed
 from tt_core.session.declared import Declared
+from tt_core.session.planned import Planned
 from tt_core.settings import Settings
 from tt_core.strategy import Strategy, matching
-from tt_core.values import Built, Candidate, DepthResult, Tolerance, Trial, Unit, evolve, frozen
+from tt_core.values import Built, Candidate, DepthResult, Plan, Tolerance, Trial, Unit, evolve, frozen
 
 
 @frozen
@@ -36,6 +37,7 @@ class Options:
     skip: Sequence[str] = ()
     declared: Declared | None = None
     dry_run: bool = False
+    plan: Plan | None = None
     settings: Settings = Settings()
 
 
@@ -58,6 +60,10 @@ class Run:
     """What is known about each cut so far: what a run that breaks off can still tell."""
     feed_writes: bool = True
     """Whether a pass changes the object's state, so that it must be put back before every pass."""
+    planned: Planned | None = None
+    """The plan whose cut is being tuned: its candidates are tried instead of the strategies'."""
+    strange: tuple[str, ...] = ()
+    """Calls that this plan does not know."""
     switched: list[Installed] = attrs.field(factory=list)
     """What was installed, written down before each change: all of it is switched off when the run breaks off."""
     _opened: dict[int, Built] = attrs.field(factory=dict)
@@ -75,11 +81,13 @@ class Run:
                 listener(event)
 
     def strategy_for(self, unit: Unit) -> Strategy:
-        """The strategy of one unit: by pattern, else the run's, else the default one, fresh each time it is asked for."""
+        """The strategy of one unit: the plan's, by pattern, the run's, or the default one, fresh each time it is asked for."""
         return self.own_strategy(unit) or self.options.strategy or evolve(self.default)
 
     def own_strategy(self, unit: Unit) -> Strategy | None:
-        """The strategy that the caller's `strategies` give a unit by its path or class."""
+        """The strategy that the plan in work or the caller's `strategies` give a unit by its path or class."""
+        if self.planned is not None:
+            return self.planned.strategies[unit.path]
         found: Strategy | None = matching(unit.path, type(unit.module).__name__, self.options.strategies)
         return found
 

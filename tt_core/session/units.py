@@ -91,6 +91,7 @@ def _search(
             trials,
             score=_scorer(run, strategy),
             must_win=strategy.must_win,
+            asked=strategy.asked,
             tie_tolerance=run.options.tie_tolerance,
             worth=_worth(run),
         )
