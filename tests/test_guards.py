@@ -18,10 +18,10 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_outputs import BaseModelOutput
 
-from tt_core import callkey
+from tt_core import callkey, trees
 from tt_core.guards import FIXES, UNREADABLE, Claim, Fall, Guard, compile_guard, compile_pick
 from tt_core.guards.around import disjoint, forks
-from tt_core.values import Axis, Call, CallKey, Facts, Shapes, Unit, Weights
+from tt_core.values import Axis, Call, CallKey, Facts, Shapes, Unit, Weights, evolve
 
 
 class Pair(NamedTuple):
@@ -499,3 +499,15 @@ def test_a_tied_weight_is_read_once():
         assert says(found, X)
         module.again.weight = nn.Parameter(module.tied.weight.detach().clone())
         assert falls(found, X) is Fall.WEIGHTS
+
+
+@pytest.mark.parametrize("name", ["__import__('os').getcwd()", "x if x else y", "1", ""])
+def test_an_arguments_name_is_never_code(name):
+    """A key may come out of a file: what is no name does not get into a generated function."""
+    unit = unit_of(Free())
+    tree = trees.flatten({name: torch.ones(2)})[1]
+    key = evolve(key_of(unit, Call(torch.ones(2))), tree=tree, leaves=key_of(unit, Call(torch.ones(2))).leaves[:1])
+    with pytest.raises(ValueError, match="cannot be named"):
+        compile_guard(unit, Claim(key=key, weights=Weights.LIVE, covers=None, facts=Facts()))
+    with pytest.raises(ValueError, match="cannot be named"):
+        compile_pick(unit, [key, key])

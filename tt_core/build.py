@@ -55,7 +55,7 @@ def build(
         return parts
     if seconds > limits.seconds:
         close(parts)
-        reason = f"the build took {seconds:.0f} s, the limit is {limits.seconds:.0f} s"
+        reason = f"the build took {seconds:.0f} s, which exceeded the limit of {limits.seconds:.0f} s"
         hint = "raise settings.build_timeout"
         return failure("limit", candidate, unit, calls, reason, kind="timeout", hint=hint)
     built = compose(parts)
@@ -111,8 +111,16 @@ def compose(parts: Sequence[Built]) -> Built:
         bytes_held=sum(known) if known else None,
         notes=tuple(note for part in parts for note in part.notes),
         close=lambda: _run(reversed(closing)),
-        inner=evolve(parts[-2], close=closing[-2]) if len(parts) > 1 else None,
+        inner=_nested(parts[:-1], closing[:-1]),
     )
+
+
+def _nested(parts: Sequence[Built], closing: Sequence[Callable[[], None]]) -> Built | None:
+    """Inner parts, each with those inside it."""
+    inner: Built | None = None
+    for part, close_once in zip(parts, closing, strict=True):
+        inner = evolve(part, close=close_once, inner=inner)
+    return inner
 
 
 def _once(call: Callable[[], None]) -> Callable[[], None]:

@@ -12,7 +12,7 @@ import torch
 
 from tt_core import callkey
 from tt_core.guards.made import made
-from tt_core.guards.walk import Names, parameters_text, plain_dataclass, prefix_for, struct
+from tt_core.guards.walk import Names, parameters_text, plain_dataclass, prefix_for, roots, struct
 from tt_core.values import CallKey, ConstLeaf, TensorLeaf, Unit, frozen
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.layout})
@@ -42,14 +42,14 @@ def compile_pick(unit: Unit, keys: Sequence[CallKey]) -> Pick:
         keys: the keys of its builts.
 
     Raises:
-        ValueError: forward's signature cannot be written down.
+        ValueError: forward's signature cannot be written down, or an argument's name is no name.
     """
     signature = inspect.signature(unit.forward)
     names = Names(prefix=prefix_for(signature))
     search = _Search(names=names, keys=keys)
     search.ambient(unit)
     places = [_Place(spec=key.tree, leaves=key.leaves) for key in keys]
-    search.below(places, [str(name) for name in keys[0].tree.entries()])
+    search.below(places, roots(keys[0]))
     body = ", ".join(feature for feature, _ in search.features)
     source = f"def pick({parameters_text(signature, names)}):\n    return ({body}{',' * bool(body)})\n"
     table: dict[Hashable, tuple[int, ...]] = {}

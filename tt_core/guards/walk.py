@@ -72,11 +72,28 @@ def walk(key: CallKey, names: Names) -> Walked:
     Args:
         key: the key; the root of its tree is the dict of canonical arguments.
         names: receives classes and key lists that the conditions refer to.
+
+    Raises:
+        ValueError: an argument's name is no name.
     """
     walker = _Walker(names=names, leaves=iter(key.leaves))
-    for name, spec in zip(key.tree.entries(), key.tree.children(), strict=True):
-        walker.visit(spec, str(name))
+    for name, spec in zip(roots(key), key.tree.children(), strict=True):
+        walker.visit(spec, name)
     return Walked(conditions=tuple(walker.conditions), slots=tuple(walker.slots))
+
+
+def roots(key: CallKey) -> list[str]:
+    """The names of a key's arguments, which stand in generated code as they are: a key may come out of a file.
+
+    Raises:
+        ValueError: one is no name.
+    """
+    names = [str(name) for name in key.tree.entries()]
+    odd = next((name for name in names if not name.isidentifier()), None)
+    if odd is not None:
+        message = f"an argument cannot be named {odd[:40]!r}"
+        raise ValueError(message)
+    return names
 
 
 def plain_dataclass(kind: Any) -> bool:
