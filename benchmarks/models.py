@@ -63,7 +63,8 @@ def measure(entry: Entry, *, small: bool) -> dict[str, Any]:
     """Tunes one model and races it against what is made by hand of copies of it."""
     obj, samples = made(entry, small=small)
     feed = read(samples, obj, inference_function=entry.run)
-    result = tt.auto_tune(obj, samples, inference_function=entry.run, max_depth=2, progress=True)
+    settings = tt.Settings(cache="off")
+    result = tt.auto_tune(obj, samples, inference_function=entry.run, max_depth=2, progress=True, settings=settings)
     hands, failed = by_hand(entry, small=small)
     runners = [
         Runner(name="untuned", call=runner(feed, made(entry, small=small)[0])),

@@ -149,6 +149,7 @@ def main() -> int:
         max_depth=given.max_depth,
         time_budget=given.time_budget,
         progress=True,
+        settings=tt.Settings(cache="off"),  # shows the whole search each time, whatever earlier runs found
     )
     print(result)
     print("\nProof, against a copy that was taken before tuning:")

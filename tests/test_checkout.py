@@ -20,6 +20,8 @@ BACKENDS = ("openvino", "inductor", "onnxruntime", "torchao", "xpu_graph", "xpug
 LAZY = (
     "structlog",
     "rich",
+    "safetensors",
+    "platformdirs",
     "openvino",
     "onnxruntime",
     "torchao",
@@ -74,7 +76,7 @@ def test_each_plugin_is_an_extra_of_the_same_name():
 def test_the_core_requires_no_backend():
     """What an extra brings is never a requirement of the core."""
     required = {normal(line) for line in project(PROJECTS[0])["dependencies"]}
-    assert required == {"torch", "pluggy", "attrs", "structlog", "optree", "rich"}
+    assert required == {"torch", "pluggy", "attrs", "structlog", "optree", "rich", "platformdirs", "safetensors"}
 
 
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)

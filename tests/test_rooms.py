@@ -12,8 +12,8 @@ import tt_core
 
 ROOT = Path(tt_core.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-BASE = {"values", "errors", "log", "hookspecs", "trees", "settings"}
-MIDDLE = {"callkey", "guards", "state", "contain", "flat", "environment", "result", "plugins"}
+BASE = {"values", "errors", "log", "hookspecs", "trees", "settings", "callkey", "forms"}
+MIDDLE = {"guards", "state", "contain", "flat", "environment", "result", "plugins", "child", "worker"}
 STAGES = {
     "survey",
     "cuts",
@@ -27,13 +27,30 @@ STAGES = {
     "choose",
     "install",
     "eager",
+    "store",
 }
-TOP = {"session", "api", "arguments", "report", "doctor", "__main__", "__init__", "testing"}
+TOP = {
+    "session",
+    "api",
+    "files",
+    "recipes",
+    "running",
+    "arguments",
+    "report",
+    "doctor",
+    "__main__",
+    "__init__",
+    "testing",
+}
 ALLOWED = {  # imports between stages, each with its reason
     ("choose", "clock"): "the pure statistics of a race",
     ("samples", "truth"): "a sample is recorded with its truth",
     ("check", "samples"): "the probe of a claim runs the unit once more",
     ("cuts", "survey"): "cuts are made of an inspection",
+    ("store", "install"): "what is installed is what is saved, and what is loaded is installed",
+    ("store", "build"): "a chain out of a file is composed as a built one",
+    ("store", "samples"): "what is loaded is compared with eager as a recorded call is",
+    ("store", "truth"): "what is built anew at load is compared with float64",
 }
 
 
@@ -131,6 +148,11 @@ def test_who_reads_the_environment():
     """Variables are read where plugins are found, where logs go, and where the cache is."""
     readers = {room(path) for path in FILES if names(path, "os.environ", "os.getenv")}
     assert readers <= {"plugins", "log", "store"}
+
+
+def test_one_starter_of_processes():
+    """Jobs in processes of their own are behind one door; the kit starts one to see what a plugin imports."""
+    assert users("subprocess") <= {"child", "testing"}
 
 
 def test_files_stay_small():

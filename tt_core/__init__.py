@@ -6,21 +6,27 @@ may use is here too.
 
 from __future__ import annotations
 
+from tt_core import flat
 from tt_core.api import Recording, auto_tune, inspect, record, refresh, stale, stats, tune, untune
+from tt_core.child import in_worker
 from tt_core.errors import (
     BuildRefusedError,
     BusyError,
     DeclinedError,
     FallbackWarning,
     KindError,
+    OverrunError,
     PluginError,
     SampleError,
+    StoreError,
     TTError,
     UnknownBackendError,
     UsageError,
 )
+from tt_core.files import LoadReport, SaveReport, load, save
 from tt_core.flat import Exported, Flat, flatten_unit
 from tt_core.hookspecs import API, Timer, hookimpl
+from tt_core.recipes import apply
 from tt_core.result import AutoTuneResult, Progress
 from tt_core.settings import Settings
 from tt_core.strategy import (
@@ -104,8 +110,10 @@ __all__ = [
     "Keeps",
     "KindError",
     "Limits",
+    "LoadReport",
     "Observation",
     "OneBackendStrategy",
+    "OverrunError",
     "Payload",
     "Plan",
     "PluginError",
@@ -115,8 +123,10 @@ __all__ = [
     "Refusal",
     "Sample",
     "SampleError",
+    "SaveReport",
     "Settings",
     "Shapes",
+    "StoreError",
     "Strategy",
     "TTError",
     "TensorLeaf",
@@ -130,16 +140,21 @@ __all__ = [
     "UsageError",
     "Verdict",
     "Weights",
+    "apply",
     "auto_tune",
     "backends",
     "default_strategy",
+    "flat",
     "flatten",
     "flatten_unit",
     "hookimpl",
+    "in_worker",
     "inspect",
+    "load",
     "record",
     "refresh",
     "replica",
+    "save",
     "stale",
     "stats",
     "tune",

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from tt_core import clock, install, report, samples, session, state, survey
+from tt_core import clock, install, samples, session, state, survey
 from tt_core.arguments import (
     as_patterns,
+    as_plan,
     as_tolerance,
-    candidates,
     check_depths,
     check_numbers,
-    declared_feed,
     device_of,
+    plan_problem,
 )
 from tt_core.errors import UsageError
 from tt_core.plugins import Plugins
 from tt_core.result import AutoTuneResult, Listener
-from tt_core.session import Options, Recording, Run, record
+from tt_core.running import Check, PlanLike, alone, running
+from tt_core.session import Options, Recording, record
 from tt_core.settings import Settings
 from tt_core.strategy import Strategy
-from tt_core.values import Cut, Tolerance
+from tt_core.values import Cut, Tolerance, evolve
 
 __all__ = ["Recording", "auto_tune", "inspect", "record", "refresh", "stale", "stats", "tune", "untune"]
-
-Check = Callable[[Any, Any], Any]
 
 
 def auto_tune(
@@ -52,6 +50,7 @@ def auto_tune(
     max_samples: int = 32,
     dynamic_shapes: Any = None,
     dry_run: bool = False,
+    plan: PlanLike | None = None,
     progress: bool | Listener | None = None,
     settings: Settings | None = None,
 ) -> AutoTuneResult:
@@ -85,6 +84,8 @@ def auto_tune(
             dict from axis to `torch.export.Dim`. Widens what the object as a whole is built for; samples must lie inside.
         dry_run: only shows how many modules every depth would wrap and the memory that tuning it needs; nothing is
             built or changed.
+        plan: a `tt.Plan`, what its `to_json` made, or the path of a JSON file with it: its cut is tried first, beside those
+            of the search. A plan of another object, or with a backend that is not ready, is left out, and a note says so.
         progress: True shows progress on the terminal, a callable receives `tt.Progress` events, None: on a terminal.
         settings: rarer options.
 
@@ -97,6 +98,7 @@ def auto_tune(
         UnknownBackendError: an unknown backend name; the known ones are listed.
         SampleError: the object cannot run one of the samples.
         BusyError: another thread is tuning the object.
+        StoreError: `plan` is no plan.
     """
     check_depths(min_depth, max_depth)
     check_numbers(tie_tolerance, time_budget, max_samples)
@@ -115,9 +117,14 @@ def auto_tune(
         skip=as_patterns("skip", skip) or (),
         declared=session.declare(dynamic_shapes, obj),
         dry_run=dry_run,
+        plan=as_plan(plan),
         settings=settings or Settings(),
     )
-    with _run(obj, dataset, options, inference_function, max_samples, backends, exclude, progress) as run:
+    with running(obj, dataset, options, inference_function, max_samples, backends, exclude, progress) as run:
+        problem = "" if options.plan is None else plan_problem(run, options.plan, backends, exclude)
+        if problem:
+            run.notes.append(f"the plan was not tried: {problem}")
+            run.options = evolve(options, plan=None)
         return session.auto_tune(run)
 
 
@@ -171,7 +178,7 @@ def tune(
         declared=session.declare(dynamic_shapes, obj),
         settings=settings or Settings(),
     )
-    with _run(obj, dataset, options, inference_function, max_samples, backends, exclude, progress) as run:
+    with running(obj, dataset, options, inference_function, max_samples, backends, exclude, progress) as run:
         return session.tune(run, units)
 
 
@@ -201,7 +208,7 @@ def inspect(
     samples.refuse(obj)
     feed = samples.read(dataset, obj, inference_function=inference_function, max_samples=max_samples)
     timer = clock.WallTimer(device_of(obj, None))
-    with _alone(obj), install.suspended(obj), torch.no_grad(), state.kept(obj):
+    with alone(obj), install.suspended(obj), torch.no_grad(), state.kept(obj):
         return survey.inspect(obj, feed, timer.now)
 
 
@@ -249,44 +256,5 @@ def refresh(
     """
     options = Options(device=device_of(obj, None), tolerance=as_tolerance(tolerance), settings=settings or Settings())
     plugins = Plugins.load(extra=options.settings.plugins)
-    with _alone(obj):
+    with alone(obj):
         return session.refresh(obj, options, plugins)
-
-
-@contextlib.contextmanager
-def _run(
-    obj: Any,
-    dataset: Any,
-    options: Options,
-    inference_function: Callable[[Any, Any], Any] | None,
-    max_samples: int,
-    backends: Sequence[str] | None,
-    exclude: Sequence[str] | None,
-    progress: bool | Listener | None,
-) -> Iterator[Run]:
-    """Everything that a session needs, checked before any work; one tuning at a time in the process."""
-    plugins = Plugins.load(extra=options.settings.plugins)
-    asked = [one for one in (options.strategy, *options.strategies.values()) if one is not None]
-    timer = plugins.timer(options.device)  # first: what it refuses must be among the refusals
-    default, offered = candidates(plugins, options.device, asked, backends, exclude)
-    feed = samples.read(dataset, obj, inference_function=inference_function, max_samples=max_samples)
-    if options.declared is not None:
-        feed = declared_feed(feed, options.declared)
-    with _alone(obj), report.listening(progress) as listener, install.suspended(obj) as earlier:
-        yield Run(
-            obj=obj,
-            feed=feed,
-            options=options,
-            plugins=plugins,
-            timer=timer,
-            offered=offered,
-            default=default,
-            listeners=() if listener is None else (listener,),
-        )
-        if not options.dry_run:
-            earlier.end()
-
-
-def _alone(obj: Any) -> contextlib.AbstractContextManager[None]:
-    """One tuning at a time in the process, one thread at a time on an object."""
-    return clock.tuning(obj, *(found.module for found in state.find(obj)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +13,43 @@ import torch
 from tt_core import samples, state
 from tt_core.errors import UsageError
 from tt_core.plugins import Plugins
-from tt_core.session import Declared
+from tt_core.session import Declared, Run
+from tt_core.store.recipes import read_recipe
 from tt_core.strategy import Strategy, as_device, assemble, default_strategy
-from tt_core.values import Candidate, Tolerance, evolve
+from tt_core.values import Candidate, Plan, Tolerance, evolve
+
+
+def as_plan(given: Plan | Mapping[str, Any] | str | os.PathLike[str] | None) -> Plan | None:
+    """The caller's plan: a value, what `to_json` made of one, or the path of a JSON file.
+
+    Raises:
+        UsageError: something else.
+        StoreError: no plan, or a file that cannot be read.
+    """
+    if given is None or isinstance(given, Plan):
+        return given
+    if isinstance(given, Mapping):
+        return Plan.from_json(given)
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        return Plan.from_json(given)
+    if isinstance(given, str | os.PathLike):
+        return read_recipe(Path(given))
+    raise UsageError(f"plan={given!r}: a tt.Plan, what plan.to_json() made, or the path of a JSON file is needed")
+
+
+def plan_problem(run: Run, plan: Plan, backends: Sequence[str] | None, exclude: Sequence[str] | None) -> str:
+    """Why a plan cannot be tried on the object of a run, or here; empty where it can."""
+    names = {name for found in state.find(run.obj) for name in (found.path, *found.aliases)}
+    missing = [path for path in plan.cut.units if path not in names]
+    if missing:
+        more = f" and {len(missing) - 1} more of its units" if len(missing) > 1 else ""
+        return f"the object has no module {missing[0]!r}{more}: the plan is of another object"
+    strategy = Strategy([choice.candidate for choice in plan.choices])
+    try:
+        candidates(run.plugins, run.options.device, [strategy], backends, exclude)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def check_depths(min_depth: int, max_depth: int) -> None:

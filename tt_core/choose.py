@@ -28,6 +28,7 @@ def pick_unit(
     must_win: bool,
     tie_tolerance: float,
     worth: Callable[[Timing], bool] = _always,
+    asked: str = "it was asked for by name",
 ) -> Pick:
     """Picks among the trials of one unit and key.
 
@@ -37,16 +38,17 @@ def pick_unit(
         must_win: whether only what beats eager may be picked.
         tie_tolerance: a difference of this share or less is none.
         worth: whether a faster candidate's build pays for itself.
+        asked: why one that need not win is picked.
     """
     raced = [(i, t.outcome) for i, t in enumerate(trials) if isinstance(t.outcome, Timing)]
     if not raced:
         slow = None if must_win else next((i for i, t in enumerate(trials) if _too_slow(t)), None)
         if slow is not None:  # slow is not wrong
-            return Pick(index=slow, why="too slow to be timed, installed because it was asked for by name")
+            return Pick(index=slow, why=f"too slow to be timed, installed because {asked}")
         return Pick(index=None, why="every candidate failed" if trials else "there is no candidate but eager")
     if not must_win:
         index, timing = raced[0]
-        return Pick(index=index, why=_asked(timing, tie_tolerance))
+        return Pick(index=index, why=_asked(timing, tie_tolerance, asked))
     faster = [(i, t) for i, t in raced if beats(t, tie_tolerance)]
     if not faster:
         return Pick(index=None, why=_nobody([t for _, t in raced]))
@@ -64,10 +66,10 @@ def _too_slow(trial: Trial) -> bool:
     return isinstance(trial.outcome, Failure) and trial.outcome.kind == TooSlowError.__name__
 
 
-def _asked(timing: Timing, tie_tolerance: float) -> str:
+def _asked(timing: Timing, tie_tolerance: float, asked: str) -> str:
     if beats(timing, tie_tolerance):
-        return f"{timing.speedup:.2f}x eager; asked for by name"
-    return f"{timing.speedup:.2f}x eager: not faster, installed because it was asked for by name"
+        return f"{timing.speedup:.2f}x eager; {asked}"
+    return f"{timing.speedup:.2f}x eager: not faster, installed because {asked}"
 
 
 def _nobody(timings: Sequence[Timing]) -> str:

@@ -57,6 +57,20 @@ class BuildRefusedError(TTError, RuntimeError):
         return self.reason
 
 
+class OverrunError(TTError, TimeoutError):
+    """A job in a process of its own reached its time limit and was stopped.
+
+    Args:
+        reason: one sentence, with the limit in seconds.
+        hint: what the user could do about it; may be empty.
+    """
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
 class DeclinedError(TTError, RuntimeError):
     """Raised by a built's call, before it changed anything: a call like this is the original forward's to answer.
 

@@ -142,7 +142,11 @@ def tt_trial_done(trial: Trial) -> None:
 
 @hookspec(firstresult=True)
 def tt_dump(backend: str, built: Built, folder: Path) -> Mapping[str, Any]:  # type: ignore[empty-body]
-    """Asked of the owner to write a built into an empty `folder`; returns JSON that `tt_restore` gets back."""
+    """Asked of the owner to write a built into an empty `folder`; returns JSON that `tt_restore` gets back.
+
+    File names are plain (letters, digits, `_`, `-`, `.`), at most four folders deep. A built that was restored can be
+    written again.
+    """
 
 
 @hookspec(firstresult=True)
@@ -156,4 +160,8 @@ def tt_restore(  # type: ignore[empty-body]
     device: torch.device,
     inner: Built | None,
 ) -> Built:
-    """Asked of the owner to make a built again from what `tt_dump` returned and wrote; no samples exist here."""
+    """Asked of the owner to make a built again from what `tt_dump` returned and wrote; no samples exist here.
+
+    The folder is private, and gone when the hook returns. A backend of payload DATA parses both as input that nobody
+    vouches for; what runs native code declares `Payload.CODE`.
+    """

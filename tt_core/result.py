@@ -45,7 +45,8 @@ class AutoTuneResult:
         untuned_sample_s: lowest latency of each sample in any race, seconds.
         depths: one entry for each distinct cut, shallowest first.
         selected: the entry that is installed, None when the object is as before.
-        plan: what is installed, None when the object is as before.
+        plan: what is installed, to be committed or tried again; it says eager where the object is as before. None for a
+            dry run and a run that broke off.
         trials: every candidate on every unit and key.
         refused: plugins and backends that did not take part, each with its sentence.
         seconds: how long the run took.

@@ -39,6 +39,8 @@ class Strategy:
     """Whether a candidate must beat eager to be installed."""
     stops_at_first = False
     """Whether the first candidate that wins ends the search."""
+    asked = "it was asked for by name"
+    """Why a candidate is installed that need not win: for the report."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -47,7 +47,11 @@ class WallTimer:
         Returns:
             None on the CPU, and where torch has no events that tell time.
         """
-        kind = None if self.device.type in {"cpu", "meta"} else getattr(torch.get_device_module(self.device), "Event", None)
+        kind = (
+            None
+            if self.device.type in {"cpu", "meta"}
+            else getattr(torch.get_device_module(self.device), "Event", None)
+        )
         if kind is None:
             return None
         with torch.get_device_module(self.device).device(self.device):

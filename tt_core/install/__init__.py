@@ -6,7 +6,7 @@ from tt_core.install.dispatcher import Dispatcher, dispatcher
 from tt_core.install.entry import Entry
 from tt_core.install.installed import Installed, install, undo
 from tt_core.install.quiet import quiet_falls
-from tt_core.install.records import UnitStats, stale, stats, untune
+from tt_core.install.records import UnitStats, stale, stats, tuned, untune
 from tt_core.install.suspend import Earlier, off, suspended
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "stale",
     "stats",
     "suspended",
+    "tuned",
     "undo",
     "untune",
 ]

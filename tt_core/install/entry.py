@@ -12,7 +12,7 @@ from tt_core import trees
 from tt_core.guards import Claim, Why, compile_guard
 from tt_core.guards.around import forks
 from tt_core.install.counts import Count
-from tt_core.values import Built, CallKey, Calls, Candidate, Facts, Shapes, Unit, frozen
+from tt_core.values import Built, CallKey, Calls, Candidate, Facts, Shapes, Tolerance, Unit, Verdict, frozen
 
 ERRORS_KEPT = 3
 """A built that raised this often is taken out of service."""
@@ -30,6 +30,8 @@ class Entry:
         facts: what eager runs of the unit showed.
         candidate: what `built` was built by.
         calls: recorded calls to build from again, without results; None for what never goes stale.
+        tolerance: what it was checked with.
+        verdict: how far it was from the truth, where that is known; kept for the file that it may be saved in.
     """
 
     unit: Unit
@@ -39,6 +41,8 @@ class Entry:
     facts: Facts
     candidate: Candidate
     calls: Calls | None = None
+    tolerance: Tolerance = Tolerance()
+    verdict: Verdict | None = None
 
     @property
     def claim(self) -> Claim:

@@ -42,7 +42,7 @@ def stats(obj: Any, hits: bool | None = None) -> Mapping[str, UnitStats]:
         obj: the tuned object, or a part of it.
         hits: True starts to count hits, from 0; False stops; None changes nothing. Counting costs about 0.1 us a call.
     """
-    found = [(each.path, dispatcher) for each, dispatcher in _tuned(obj)]
+    found = [(each.path, dispatcher) for each, dispatcher in tuned(obj)]
     for _, dispatcher in found:
         if hits is not None:
             dispatcher.count(hits)
@@ -55,7 +55,7 @@ def stale(obj: Any) -> tuple[str, ...]:
     Looks at everything a guard looks at, and, for builts that hold weights by value, at the values themselves: also
     those that were written through `.data`, numpy or raw memory, which no guard notices. Reads every weight once.
     """
-    return tuple(each.path for each, dispatcher in _tuned(obj) if _is_stale(dispatcher))
+    return tuple(each.path for each, dispatcher in tuned(obj) if _is_stale(dispatcher))
 
 
 def untune(obj: Any) -> tuple[str, ...]:
@@ -78,7 +78,8 @@ def untune(obj: Any) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _tuned(obj: Any) -> Iterator[tuple[Found, Dispatcher]]:
+def tuned(obj: Any) -> Iterator[tuple[Found, Dispatcher]]:
+    """Every tuned unit of `obj` with its name in `obj`, and its dispatcher."""
     for each in state.find(obj):
         held = vars(each.module).get("forward")
         if isinstance(held, Dispatcher) and held.unit.module is each.module:

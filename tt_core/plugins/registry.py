@@ -172,6 +172,14 @@ class Registry:
             tuple(sorted(self._owned)),
         )
 
+    def version(self, name: str) -> str:
+        """Distribution and version of the plugin that declares a backend; empty where it is not packaged."""
+        return self._versions.get(str(self._manager.get_name(self._owned[name].plugin)), "")
+
+    @functools.cached_property
+    def _versions(self) -> Mapping[str, str]:
+        return {p.name: f"{p.dist.name} {p.dist.version}" for p in _entry_points() if p.dist is not None}
+
     def ready(
         self,
         device: torch.device,

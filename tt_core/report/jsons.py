@@ -136,6 +136,7 @@ def _depth(depth: DepthResult, keys: Mapping[tuple[str, CallKey], str], *, selec
         "depths": list(depth.cut.depths),
         "units": list(depth.cut.units),
         "selected": selected,
+        "origin": depth.origin,
         "wrapped": depth.wrapped,
         "tuned": depth.tuned,
         "failed": depth.failed,
@@ -189,7 +190,18 @@ def _timing(timing: Timing | None) -> Json | None:
     """Raw stamps, and the statistics that are derived from them."""
     if timing is None:
         return None
-    raw = ("seconds", "blocks", "ratios", "first_call_s", "build_s", "noise", "undecided", "bytes_peak", "items")
+    raw = [
+        "seconds",
+        "blocks",
+        "ratios",
+        "first_call_s",
+        "build_s",
+        "device_s",
+        "noise",
+        "undecided",
+        "bytes_peak",
+        "items",
+    ]
     derived = {"median_s": timing.median, "p90_s": timing.p90, "p99_s": timing.p99, "minimum_s": timing.minimum}
     return {
         **{name: getattr(timing, name) for name in raw},

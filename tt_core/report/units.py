@@ -105,18 +105,18 @@ def _title(depth: Data) -> str:
 
 
 def depth_name(depth: Data) -> str:
-    """The depths that give a cut: `1`, `2-4`, or `units` where the user chose them."""
-    numbers = depth["depths"]
-    if not numbers:
-        return "units"
-    return str(numbers[0]) if len(numbers) == 1 else f"{min(numbers)}-{max(numbers)}"
+    """The depths that give a cut: `1`, `2-4`, `1 (plan)`, or `units` where the user chose them."""
+    numbers, origin = depth["depths"], depth.get("origin", "")  # reports of old had no origin
+    name = "units" if not numbers else str(numbers[0]) if len(numbers) == 1 else f"{min(numbers)}-{max(numbers)}"
+    return f"{name} ({clean(origin)})" if origin else name
 
 
 def _by_place(trials: Iterable[Data]) -> dict[tuple[str, str], list[Data]]:
-    places: dict[tuple[str, str], list[Data]] = {}
+    """Every place's trials; of a candidate that a plan and the search tried, the last one."""
+    places: dict[tuple[str, str], dict[str, Data]] = {}
     for trial in trials:
-        places.setdefault((trial["unit"], trial["key"]), []).append(trial)
-    return places
+        places.setdefault((trial["unit"], trial["key"]), {})[trial["candidate"]["text"]] = trial
+    return {place: list(tried.values()) for place, tried in places.items()}
 
 
 def _chosen(depth: Data) -> dict[tuple[str, str], tuple[Data, str]]:

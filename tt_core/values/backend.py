@@ -164,11 +164,15 @@ EAGER = Candidate.of("eager")
 
 @valued
 class Limits:
-    """What a build may use: seconds, bytes (None: no limit), and a private folder for its files (None: no files)."""
+    """What a build may use: seconds, bytes (None: no limit), and a private folder for its files (None: no files).
+
+    `saveable` asks for a built that `tt_dump` can write, where a backend has a choice.
+    """
 
     seconds: float
     bytes: int | None = None
     folder: Path | None = None
+    saveable: bool = False
 
 
 def _nothing() -> None:

@@ -185,6 +185,7 @@ class Unit:
         depth: number of executed ancestors.
         parent: path of the executed parent with the smallest depth, None for a top unit.
         twin: fingerprint of the program, empty where unknown.
+        twins: how many units of the cut have this program, itself among them; 0 where unknown or alone.
     """
 
     path: str
@@ -194,3 +195,4 @@ class Unit:
     depth: int = 0
     parent: str | None = None
     twin: str = ""
+    twins: int = 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 
-from tt_core.values.backend import Candidate
+from tt_core.values.backend import EAGER, Candidate
 from tt_core.values.call import CallKey
 from tt_core.values.kinds import frozen, valued
 from tt_core.values.shapes import Shapes
@@ -110,6 +111,8 @@ class Timing:
         bytes_peak: peak memory of the runner's calls, None where unknown.
         items: items per call (batch size), None where unknown.
         calls: how many calls (or passes) were timed; more than `seconds` holds where a block had very many.
+        device_s: seconds of the device a call, by its own events, with calls queued back to back: far below `median`, the
+            host is what a lone call waits for. None on the CPU, end to end, and where it is not known.
     """
 
     seconds: tuple[float, ...]
@@ -123,6 +126,7 @@ class Timing:
     bytes_peak: int | None = None
     items: int | None = None
     calls: int = 0
+    device_s: float | None = None
 
     @property
     def median(self) -> float:
@@ -195,12 +199,42 @@ class Choice:
 
 @frozen
 class Plan:
-    """What is installed: a cut, and for each unit and call key the chosen candidate."""
+    """What is installed: a cut, and for each unit and call key the chosen candidate; without choices all stays eager.
+
+    It is a recipe: `json.dump(plan.to_json(), file, indent=2)` makes a small file to be committed, and `tt.apply` or
+    `tt.auto_tune(..., plan=...)` take it up again.
+    """
 
     cut: Cut
     choices: tuple[Choice, ...]
     environment: Mapping[str, str] = attrs.field(factory=dict)
     weights_print: str = ""
+
+    @property
+    def eager(self) -> bool:
+        """Whether every unit keeps its original forward."""
+        return all(choice.candidate == EAGER for choice in self.choices)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain JSON values: no samples, weights, host, user or folder names; long texts as hashes.
+
+        Raises:
+            StoreError: an argument of a call has no form, such as an instance of a class that a function defines.
+        """
+        from tt_core.forms import plan_form
+
+        return plan_form(self)
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any] | str | bytes) -> Plan:
+        """The plan of what `to_json` made, or of the text of it.
+
+        Raises:
+            StoreError: it is no plan, malformed, or of a newer format; a class that its calls name is not imported.
+        """
+        from tt_core.forms import plan_of
+
+        return plan_of(given)
 
 
 @frozen
@@ -216,6 +250,7 @@ class DepthResult:
         sample_s: the lowest latency of each sample in any race, seconds.
         error: why the depth has no timing, or was not selected; empty where all went well.
         bytes_needed: memory that tuning the depth needs for recorded calls, None where unknown.
+        origin: where the cut comes from: "plan" (the caller's), "cache" (an earlier run's), empty: from the search.
     """
 
     cut: Cut
@@ -227,3 +262,4 @@ class DepthResult:
     error: str = ""
     choices: tuple[Choice, ...] = ()
     bytes_needed: int | None = None
+    origin: str = ""
