@@ -51,10 +51,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="models whose name contains this")
     given = parser.parse_args()
     entries = [e for e in ZOO if given.only in e.name and (not given.quick or e.name in QUICK)]
-    rows = [measure(entry, small=given.quick) for entry in entries]
-    show(rows)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1), "utf-8")
+    rows: list[dict[str, Any]] = []
+    print(f"{'model':<22}{'depth':>6}  {'against untuned':<22}{'against the best by hand':<26}best by hand", flush=True)
+    for entry in entries:  # one at a time: what was measured stays when the rest is broken off
+        rows.append(measure(entry, small=given.quick))
+        show(rows[-1])
+        if given.json:
+            given.json.write_text(json.dumps(rows, indent=1), "utf-8")
     whole = not given.quick and not given.only
     return 0 if reached(rows, whole=whole) else 1
 
@@ -176,16 +179,15 @@ def openvino(obj: Any, feed: Feed) -> Any:
     return OnOpenVINO(copy.deepcopy(obj), feed.samples[-1])
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """Prints the table."""
-    print(f"\n{'model':<22}{'depth':>6}  {'against untuned':<22}{'against the best by hand':<26}best by hand")
-    for one in rows:
-        depth = "-" if one["selected"] is None else one["selected"]
-        best = "-" if one["against_best"] is None else text(one["against_best"])
-        print(f"{one['model']:<22}{depth:>6}  {text(one['against_untuned']):<22}{best:<26}{one['best_by_hand']}")
-    for one in rows:
-        for name, reason in one["failed_by_hand"].items():
-            print(f"  {one['model']}: {name} by hand: {reason[:100]}")
+def show(one: dict[str, Any]) -> None:
+    """Prints the line of one model, and what could not be made by hand."""
+    depth = "-" if one["selected"] is None else one["selected"]
+    best = "-" if one["against_best"] is None else text(one["against_best"])
+    print(
+        f"{one['model']:<22}{depth:>6}  {text(one['against_untuned']):<22}{best:<26}{one['best_by_hand']}", flush=True
+    )
+    for name, reason in one["failed_by_hand"].items():
+        print(f"  {name} by hand: {reason[:100]}", flush=True)
 
 
 def text(interval: list[float]) -> str:
