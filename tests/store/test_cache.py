@@ -232,6 +232,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CHANGES)
 def test_arguments_that_matter(net, data, auto, fast, slow, name):
     """Each has plans of its own."""
@@ -512,6 +513,7 @@ def test_names_depend_on_everything():
     assert len({cache.name_of(part) for part in parts}) == len(parts)
 
 
+@pytest.mark.long
 def test_threads_and_processes_share_a_folder(opened):
     """Whoever reads finds a whole plan or none; whoever writes last has the last word; clearing meanwhile harms nobody."""
     name = cache.name_of(1)
@@ -538,6 +540,7 @@ def test_threads_and_processes_share_a_folder(opened):
     assert [path.name for path in opened.folder.iterdir()] == [f"{name}.json"]
 
 
+@pytest.mark.long
 def test_a_second_process_finds_the_plan(bench, folder):
     """What one process found, another one takes up: nothing of the process is in the name."""
     code = (

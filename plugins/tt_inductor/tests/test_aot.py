@@ -269,6 +269,7 @@ class Attribute(nn.Module):
         return self.linear(x) + self.table
 
 
+@pytest.mark.long
 def test_a_tensor_that_is_no_parameter_is_baked(make: Make) -> None:
     """A plain tensor attribute has no name to bind: its values stay in the package, which then has no twins."""
     module = Attribute().eval()
@@ -321,6 +322,7 @@ print("restored")
 """
 
 
+@pytest.mark.long
 def test_a_fresh_process_restores_without_a_compiler(layer: tuple[Layer, tt.Built], tmp_path: Path) -> None:
     """Moved, with an empty home and no compiler at all: the same results, a twin, and the same file once more.
 

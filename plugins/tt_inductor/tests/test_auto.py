@@ -148,6 +148,7 @@ kill -9 $PPID
 """
 
 
+@pytest.mark.long
 def test_a_crash_costs_the_candidate_alone(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that takes its process down: a sentence, and this process lives on."""
     bad = tmp_path / "c++"
@@ -164,6 +165,7 @@ sleep 600
 """
 
 
+@pytest.mark.long
 def test_a_compiler_that_hangs_is_stopped(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit, and the compiler with it."""
     bad = tmp_path / "c++"
