@@ -7,6 +7,7 @@ from tt_core.install.entry import Entry
 from tt_core.install.installed import Installed, install, undo
 from tt_core.install.quiet import quiet_falls
 from tt_core.install.records import UnitStats, stale, stats, tuned, untune
+from tt_core.install.serving import Serving
 from tt_core.install.suspend import Earlier, off, suspended
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Earlier",
     "Entry",
     "Installed",
+    "Serving",
     "UnitStats",
     "dispatcher",
     "install",

@@ -10,9 +10,8 @@ from tt_core.callkey import tensors_of
 from tt_core.check import covers_probe, stale_after_write
 from tt_core.contain import Caught, attempt
 from tt_core.errors import DeclinedError
-from tt_core.install import Entry
+from tt_core.install import Entry, Serving
 from tt_core.session.run import Run
-from tt_core.session.serving import Serving
 from tt_core.values import (
     Built,
     Call,

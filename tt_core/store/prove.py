@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
 from tt_core import samples, trees
 from tt_core.callkey import tensors_of
 from tt_core.contain import Caught, attempt
-from tt_core.errors import DeclinedError
+from tt_core.install import Serving
 from tt_core.plugins import Plugins
 from tt_core.store.synthetic import Unmade
 from tt_core.truth import truth_of
@@ -73,7 +72,7 @@ def proved(  # noqa: PLR0911  each way out is another sentence
         if isinstance(expected, Caught):
             text = f"its original forward does not run on made-up inputs ({expected.kind}: {expected.reason})"
             return Proof(wrong=text) if fresh else Proof(note=f"not compared: {text}")
-        serving = _served(built.call, unit.forward)
+        serving = Serving(built.call, unit.forward)
         actual = attempt(lambda: samples.observe(serving, unit, given, seed=_SEED), where=where)
         if isinstance(actual, Caught):
             return Proof(wrong=f"it does not run ({actual.kind}: {actual.reason})")
@@ -88,17 +87,6 @@ def proved(  # noqa: PLR0911  each way out is another sentence
     if not fresh and not _finite(expected):
         return Proof(note="not compared: its original forward gives no finite numbers on made-up inputs")
     return Proof(wrong=f"it is not what the original forward computes: {no.reason}")
-
-
-def _served(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """A built in its unit's place: calls that it hands back are the original's."""
-
-    def serve(*args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(DeclinedError):
-            return call(*args, **kwargs)
-        return original(*args, **kwargs)
-
-    return serve
 
 
 def _covered(built: Built, unit: Unit, call: Call) -> bool:

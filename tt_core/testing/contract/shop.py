@@ -19,8 +19,9 @@ from tt_core import samples, trees
 from tt_core.build import close, compose
 from tt_core.check import whole
 from tt_core.contain import Caught, attempt
-from tt_core.errors import BuildRefusedError, DeclinedError, FallbackWarning
+from tt_core.errors import BuildRefusedError, FallbackWarning
 from tt_core.guards import UNREADABLE, Claim, Guard, compile_guard
+from tt_core.install import Serving
 from tt_core.plugins import Plugins
 from tt_core.plugins.registry import BUILTIN
 from tt_core.samples import observe
@@ -220,10 +221,7 @@ class Shop:
 
     def served(self, made: Made, call: Call) -> Any:
         """What a call is answered that was not recorded: by the built, or by the original where the built hands it back."""
-        try:
-            return self.run(made, made.ready.call, call)
-        except DeclinedError:
-            return self.eager(made, call)
+        return self.run(made, Serving(made.ready.call, made.unit.forward), call)
 
     def observed(self, made: Made) -> tuple[Observation, ...]:
         """What the built does on the recorded calls, all of it."""
