@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tt_core as tt
+from tt_core import forms
 from tt_core.callkey import evidence, key_of, tensors_of
 from tt_core.errors import StoreError
-from tt_core.store import forms
 
 
 class Pair(NamedTuple):
@@ -145,7 +145,7 @@ def test_different_keys_have_different_prints():
 def test_a_print_is_the_same_in_another_process():
     """Nothing of the process is in it."""
     code = (
-        "import torch, tt_core as tt; from tt_core.callkey import key_of; from tt_core.store import forms;"
+        "import torch, tt_core as tt; from tt_core.callkey import key_of; from tt_core import forms;"
         "print(forms.key_print(key_of(lambda value, more=1: value, tt.Call({'b': torch.zeros(2, 3), 'a': -0.0}), training=False)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
