@@ -295,3 +295,44 @@ def test_versions() -> None:
         frozen = nn.Linear(2, 2)
     assert flat.version_of(frozen.weight) is None
     assert flat.Versions.of(frozen).unchanged
+
+
+@pytest.mark.parametrize("form", [["int", "7"], ["bool", 1], ["str", 3]])
+def test_a_constant_of_another_type_is_damage(form: Any) -> None:
+    """What stands for a constant is of its type: nothing is made to fit."""
+    with pytest.raises(TypeError, match="is not the type"):
+        flat.read_constant(form)
+
+
+def test_ranges_that_say_what_conditions_say() -> None:
+    """Ranges may stand for conditions where both choose the same program for each size, and only if all can be tried."""
+    covers = Shapes(leaves=((Axis(lo=1, hi=4, symbol="n"),),))
+    one, more = Shapes(leaves=((1,),)), Shapes(leaves=((Axis(lo=2, hi=4, symbol="n"),),))
+
+    def at_least(least: int) -> Any:
+        return lambda sizes: sizes[0][0] >= least
+
+    assert flat.ranges_say(covers, [(at_least(2), [more]), (at_least(1), [one])], 4)
+    assert not flat.ranges_say(covers, [(at_least(3), [more]), (at_least(1), [one])], 4)
+    assert not flat.ranges_say(covers, [(at_least(2), [more]), (at_least(1), [one])], 3)
+
+
+@pytest.mark.parametrize(
+    ("dumped", "covers", "says"),
+    [
+        ({"format": 1}, None, "sizes that it covered were not kept"),
+        ({"format": 2}, Shapes(leaves=()), "format 2 is not the one of this version: 1"),
+        ({}, Shapes(leaves=()), "format None"),
+        ({"format": 1}, Shapes(leaves=()), r"damaged \(KeyError\)"),
+    ],
+)
+def test_what_cannot_be_restored(dumped: Any, covers: Shapes | None, says: str) -> None:
+    """Each thing that is wrong with what was dumped is a refusal with its sentence."""
+    with pytest.raises(BuildRefusedError, match=says), flat.restoring(dumped, 1, covers):
+        dumped["sizes"]
+
+
+def test_a_refusal_while_restoring_keeps_its_words() -> None:
+    """A reason of the backend's own is not called damage."""
+    with pytest.raises(BuildRefusedError, match=r"^tune again$"), flat.restoring({"format": 1}, 1, Shapes(leaves=())):
+        raise BuildRefusedError("tune again")

@@ -24,6 +24,7 @@ from tt_core.flat.forms import (
 from tt_core.flat.prints import Versions, named_tensors, program_print, version_of, weights_print
 from tt_core.flat.quiet import quiet
 from tt_core.flat.refuse import op_name, refuse_calls, refuse_graph, tensors_in
+from tt_core.flat.stored import ranges_say, restoring
 from tt_core.flat.traces import elements, hull, traces
 from tt_core.flat.unit import Flat, FlatModule, flatten_unit
 
@@ -42,11 +43,13 @@ __all__ = [
     "op_name",
     "program_print",
     "quiet",
+    "ranges_say",
     "read_constant",
     "read_dtype",
     "read_sizes",
     "refuse_calls",
     "refuse_graph",
+    "restoring",
     "sizes_form",
     "spelled",
     "synthetic",

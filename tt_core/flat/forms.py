@@ -16,7 +16,7 @@ from tt_core.values import Axis, Call, CallKey, Calls, Facts, Observation, Sampl
 Json = Any
 Sizes = tuple[tuple[int, ...], ...]
 
-_PLAIN: Mapping[str, Callable[[Any], Any]] = {kind.__name__: kind for kind in (bool, int, str)}
+_PLAIN: Mapping[str, type] = {kind.__name__: kind for kind in (bool, int, str)}
 
 
 def constant_form(value: Any) -> Json:
@@ -47,7 +47,12 @@ def read_constant(form: Json) -> Any:
     kind, content = form
     if kind == "float":
         return float.fromhex(content)
-    return read_dtype(content) if kind == "dtype" else _PLAIN[kind](content)
+    if kind == "dtype":
+        return read_dtype(content)
+    if type(content) is not _PLAIN[kind]:
+        message = f"{kind} is not the type of what stands for it"
+        raise TypeError(message)
+    return content
 
 
 def dtype_form(dtype: torch.dtype) -> str:
@@ -63,7 +68,7 @@ def read_dtype(form: Json) -> torch.dtype:
     """
     found = getattr(torch, str(form), None)
     if not isinstance(found, torch.dtype):
-        raise BuildRefusedError(f"{form!r} is no dtype")
+        raise BuildRefusedError(f"what was dumped is damaged: {form!r} is no dtype")
     return found
 
 

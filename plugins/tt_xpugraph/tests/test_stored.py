@@ -9,7 +9,6 @@ import pytest
 import torch
 import tt_xpugraph
 from torch import nn
-from tt_xpugraph import stored
 
 import tt_core as tt
 
@@ -164,7 +163,7 @@ def test_a_closed_built_has_nothing_to_dump(built):
     with pytest.raises(tt.BuildRefusedError, match="closed"):
         tt_xpugraph.tt_dump(built=made)
     with pytest.raises(tt.BuildRefusedError, match="of type complex"):
-        stored._written(1j)
+        tt.flat.constant_form(1j)
 
 
 class Picky(nn.Module):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -95,7 +94,7 @@ def build(
         unpack=flat.unpack,
         key=calls.key,
         covers=covers,
-        fits=None if _said(covers, exported.fits) else exported.fits,
+        fits=None if tt.flat.ranges_say(covers, [(exported.fits, (covers,))], _GRID) else exported.fits,
         sizes=flat.sizes(sample),
         constants=constants_in(unit.forward, calls),
         twin=unit.twin,
@@ -206,24 +205,6 @@ def _refuse(calls: tt.Calls) -> None:
         plain = leaf.type in {torch.Tensor, torch.nn.Parameter} and leaf.layout is torch.strided
         if not plain or leaf.dtype.is_complex:
             raise tt.BuildRefusedError("a package takes dense real tensors only")
-
-
-def _said(covers: tt.Shapes, fits: Callable[[Sequence[Sequence[int]]], bool]) -> bool:
-    """Whether every size in `covers` fits: then ranges and equal axes say all that the program assumes."""
-    axes = {size.symbol: size for leaf in covers.leaves for size in leaf if isinstance(size, tt.Axis)}
-    spans = [range(axis.lo, axis.hi + 1) for axis in axes.values()]
-    points = 1
-    for span in spans:
-        points *= len(span)
-    if points > _GRID:
-        return False
-    return all(fits(_at(covers, dict(zip(axes, point, strict=True)))) for point in itertools.product(*spans))
-
-
-def _at(covers: tt.Shapes, values: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
-    return tuple(
-        tuple(values[size.symbol] if isinstance(size, tt.Axis) else size for size in leaf) for leaf in covers.leaves
-    )
 
 
 def _service(shared: Shared, loaded: list[Loaded]) -> Callable[..., Any]:

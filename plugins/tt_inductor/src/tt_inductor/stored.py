@@ -22,7 +22,6 @@ from tt_inductor.warm import ambient
 
 FORMAT = 1
 _FILE = "package.pt2"
-_PLAIN = {kind.__name__: kind for kind in (bool, int, str)}
 _ELSEWHERE = "tune again on this machine"
 
 
@@ -46,7 +45,7 @@ def dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
         "format": FORMAT,
         "machine": machine(shared.package.device),
         "sizes": [list(size) for size in shared.sizes],
-        "constants": [_written(value) for value in shared.constants],
+        "constants": [tt.flat.constant_form(value) for value in shared.constants],
         "weights": [[c.name, list(c.shape), list(c.stride), c.dtype] for c in shared.package.constants],
         "ties": [list(names) for names in shared.package.ties],
         "fingerprint": shared.package.fingerprint,
@@ -74,7 +73,7 @@ def restore(
     if dumped.get("format") != FORMAT:
         raise tt.BuildRefusedError(f"format {dumped.get('format')!r} is not the one of this version: {FORMAT}")
     _refuse_other(dumped["machine"], machine(device))
-    constants = tuple(_read(value) for value in dumped["constants"])
+    constants = tuple(tt.flat.read_constant(value) for value in dumped["constants"])
     calls = tt.flat.synthetic(unit.forward, key, covers, dumped["sizes"], constants)
     with quiet(), ambient(key, inference=False):
         flat = tt.flatten_unit(unit, calls)
@@ -147,33 +146,6 @@ def _refuse_unknown(package: Package) -> None:
 
 def _constant(name: str, shape: Sequence[int], stride: Sequence[int], dtype: str) -> Constant:
     return Constant(name=name, shape=tuple(shape), stride=tuple(stride), dtype=dtype)
-
-
-def _written(value: Any) -> Any:
-    """A constant argument as JSON."""
-    if value is None:
-        return None
-    if type(value) is float:
-        return ["float", value.hex()]
-    if type(value).__name__ in _PLAIN and type(value) is _PLAIN[type(value).__name__]:
-        return [type(value).__name__, value]
-    if isinstance(value, torch.dtype):
-        return ["dtype", str(value).removeprefix("torch.")]
-    raise tt.BuildRefusedError(f"a constant argument of type {type(value).__name__} cannot be written as data")
-
-
-def _read(value: Any) -> Any:
-    if value is None:
-        return None
-    kind, text = value
-    if kind == "float":
-        return float.fromhex(text)
-    if kind == "dtype":
-        found = getattr(torch, text)
-        if not isinstance(found, torch.dtype):
-            raise tt.BuildRefusedError(f"{text!r} is no dtype")
-        return found
-    return _PLAIN[kind](text)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tt_core as tt
 from tt_onnxruntime.build import State
 from tt_onnxruntime.model import WEIGHTS, Weight
-from tt_onnxruntime.session import Compiled, Sizes
+from tt_onnxruntime.session import Compiled
 
 FORMAT = 1
 MODEL = "model.onnx"
@@ -33,7 +33,7 @@ def dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
     programs = state.runner.programs
     if not all(weight.unchanged for program in programs for weight in program.model.weights.values()):
         raise tt.BuildRefusedError("its weights were changed since it was built", "tt.refresh builds it again")
-    if not _said(state):
+    if not tt.flat.ranges_say(state.covers, [(program.fits, program.traces) for program in programs], _GRID):
         raise tt.BuildRefusedError("the sizes that its programs are right for cannot be said in ranges")
     dumped = {
         "format": FORMAT,
@@ -71,20 +71,3 @@ def _write(program: Compiled, folder: Path) -> None:
     with (folder / WEIGHTS).open("wb") as file:
         for weight in program.model.weights.values():
             file.write(weight.array.data)
-
-
-def _said(state: State) -> bool:
-    """Whether ranges choose the same program as the traces' own conditions, for every combination of covered sizes."""
-    sizes = tt.flat.every_size(state.covers, _GRID)
-    return sizes is not None and all(_chosen(state.runner.programs, one) for one in sizes)
-
-
-def _chosen(programs: Sequence[Compiled], sizes: Sizes) -> bool:
-    """Whether ranges and conditions agree on the program for these sizes."""
-    for program in programs:
-        fits = program.fits(sizes)
-        if fits != any(trace.admit(sizes) for trace in program.traces):
-            return False
-        if fits:
-            return True
-    return True

@@ -20,7 +20,6 @@ from tt_onnxruntime.run import Runner, new_binding, place_of
 from tt_onnxruntime.session import TYPES, Compiled, Sizes, Tensors, session_of
 
 _PROGRAMS = 8
-_DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, OSError)
 
 
 def restore(
@@ -44,16 +43,8 @@ def restore(
     Raises:
         BuildRefusedError: another format, damage, operators that are not ONNX's own, or other weights than the unit's.
     """
-    if covers is None:
-        raise tt.BuildRefusedError("the sizes that it covered were not kept")
-    if dumped.get("format") != FORMAT:
-        raise tt.BuildRefusedError(f"format {dumped.get('format')!r} is not the one of this version: {FORMAT}")
-    try:
-        return _restored(unit, key, covers, dumped, folder, device)
-    except tt.BuildRefusedError:
-        raise
-    except _DAMAGED as error:
-        raise tt.BuildRefusedError(f"what was dumped is damaged ({type(error).__name__})") from error
+    with tt.flat.restoring(dumped, FORMAT, covers) as sizes:
+        return _restored(unit, key, sizes, dumped, folder, device)
 
 
 def _restored(

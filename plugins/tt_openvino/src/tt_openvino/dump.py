@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tt_core as tt
 from tt_openvino.build import State
-from tt_openvino.convert import Compiled, Sizes
+from tt_openvino.convert import Compiled
 from tt_openvino.files import write
 from tt_openvino.weights import sources
 
@@ -33,7 +33,7 @@ def dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
     programs = state.runner.programs
     if not state.weights.unchanged:
         raise tt.BuildRefusedError("its weights were changed since it was built", "tt.refresh builds it again")
-    if not _said(state):
+    if not tt.flat.ranges_say(state.covers, [(program.fits, program.program.traces) for program in programs], _GRID):
         raise tt.BuildRefusedError("the sizes that its programs are right for cannot be said in ranges")
     tensors = state.weights.tensors
     dumped = {
@@ -59,20 +59,3 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "limits": [[index, limit.low, limit.high] for index, limit in program.limits.items()],
         "precision": program.precision,
     }
-
-
-def _said(state: State) -> bool:
-    """Whether ranges choose the same program as the traces' own conditions, for every combination of covered sizes."""
-    sizes = tt.flat.every_size(state.covers, _GRID)
-    return sizes is not None and all(_chosen(state.runner.programs, one) for one in sizes)
-
-
-def _chosen(programs: Sequence[Compiled], sizes: Sizes) -> bool:
-    """Whether ranges and conditions agree on the program for these sizes."""
-    for program in programs:
-        fits = program.fits(sizes)
-        if fits != any(trace.admit(sizes) for trace in program.program.traces):
-            return False
-        if fits:
-            return True
-    return True

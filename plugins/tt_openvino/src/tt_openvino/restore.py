@@ -20,7 +20,6 @@ from tt_openvino.run import Runner
 from tt_openvino.weights import rebased
 
 _PROGRAMS = 8
-_DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, OSError)
 
 
 def restore(
@@ -46,17 +45,9 @@ def restore(
     Raises:
         BuildRefusedError: another format, damage, operators that are not OpenVINO's own, other weights than the unit's.
     """
-    if covers is None:
-        raise tt.BuildRefusedError("the sizes that it covered were not kept")
-    if dumped.get("format") != FORMAT:
-        raise tt.BuildRefusedError(f"format {dumped.get('format')!r} is not the one of this version: {FORMAT}")
-    try:
+    with tt.flat.restoring(dumped, FORMAT, covers) as sizes:
         settings = settings_of(backend, device, {str(name): value for name, value in dumped["options"].items()})
-        return _restored(unit, key, covers, dumped, folder, device, settings)
-    except tt.BuildRefusedError:
-        raise
-    except _DAMAGED as error:
-        raise tt.BuildRefusedError(f"what was dumped is damaged ({type(error).__name__})") from error
+        return _restored(unit, key, sizes, dumped, folder, device, settings)
 
 
 def _restored(

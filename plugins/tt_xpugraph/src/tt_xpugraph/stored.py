@@ -18,8 +18,6 @@ from tt_xpugraph.options import Options
 FORMAT = 1
 SECONDS = 600.0
 """What a capture at load may take; it takes well under one."""
-_PLAIN = {kind.__name__: kind for kind in (bool, int, str)}
-_DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
@@ -45,7 +43,7 @@ def dump(built: tt.Built) -> Mapping[str, Any]:
     return {
         "format": FORMAT,
         "options": attrs.asdict(graphs.options),
-        "constants": [_written(value) for value in graphs.constants],
+        "constants": [tt.flat.constant_form(value) for value in graphs.constants],
         "graphs": [[[list(x.shape), list(x.stride())] for x in each.inputs] for each in graphs.captured],
     }
 
@@ -71,15 +69,9 @@ def restore(
     Raises:
         BuildRefusedError: another format, damage, or what `build` refuses.
     """
-    if covers is None:
-        raise tt.BuildRefusedError("the sizes that it covered were not kept")
-    if dumped.get("format") != FORMAT:
-        raise tt.BuildRefusedError(f"format {dumped.get('format')!r} is not the one of this version: {FORMAT}")
-    try:
+    with tt.flat.restoring(dumped, FORMAT, covers) as sizes:
         options = Options.of(dumped["options"])
-        calls = _synthetic(unit, key, covers, dumped)
-    except _DAMAGED as error:
-        raise tt.BuildRefusedError(f"what was dumped is damaged ({type(error).__name__})") from error
+        calls = _synthetic(unit, key, sizes, dumped)
     try:
         return build(unit, calls, device, options, inner, tt.Limits(seconds=SECONDS))
     except tt.BuildRefusedError:
@@ -92,7 +84,7 @@ def restore(
 
 
 def _synthetic(unit: tt.Unit, key: tt.CallKey, covers: tt.Shapes, dumped: Mapping[str, Any]) -> tt.Calls:
-    constants = [_read(value) for value in dumped["constants"]]
+    constants = [tt.flat.read_constant(value) for value in dumped["constants"]]
     rows = [[_layout(*one) for one in row] for row in dumped["graphs"]]
     samples: list[tt.Sample] = []
     for row in rows:
@@ -126,8 +118,7 @@ def _count(value: Any) -> int:
 def _call(forward: Callable[..., Any], key: tt.CallKey, layouts: Sequence[Layout], constants: Sequence[Any]) -> tt.Call:
     tensors, others = iter(zip(key.tensors, layouts, strict=True)), iter(constants)
     leaves = [_made(*next(tensors)) if isinstance(leaf, tt.TensorLeaf) else next(others) for leaf in key.leaves]
-    made = inspect.BoundArguments(inspect.signature(forward), tt.unflatten(key.tree, leaves))
-    return tt.Call(*made.args, **made.kwargs)
+    return tt.flat.spelled(inspect.signature(forward), tt.unflatten(key.tree, leaves))
 
 
 def _made(leaf: tt.TensorLeaf, layout: Layout) -> torch.Tensor:
@@ -137,36 +128,3 @@ def _made(leaf: tt.TensorLeaf, layout: Layout) -> torch.Tensor:
     whole = not (leaf.dtype.is_floating_point or leaf.dtype.is_complex or leaf.dtype is torch.bool)
     tensor = torch.empty_strided(*layout, dtype=leaf.dtype, device=leaf.device)
     return tensor.fill_(0 if whole else 1)
-
-
-def _written(value: Any) -> Any:
-    """A constant argument as JSON.
-
-    Raises:
-        BuildRefusedError: of a kind that has no form there.
-    """
-    if value is None:
-        return None
-    if type(value) is float:
-        return ["float", value.hex()]
-    if type(value) in _PLAIN.values():
-        return [type(value).__name__, value]
-    if isinstance(value, torch.dtype):
-        return ["dtype", str(value).removeprefix("torch.")]
-    raise tt.BuildRefusedError(f"a constant argument of type {type(value).__name__} cannot be written as data")
-
-
-def _read(value: Any) -> Any:
-    if value is None:
-        return None
-    kind, content = value
-    if kind == "float":
-        return float.fromhex(content)
-    if kind == "dtype":
-        found = getattr(torch, content)
-        if not isinstance(found, torch.dtype):
-            raise TypeError(content)
-        return found
-    if type(content) is not _PLAIN[kind]:
-        raise TypeError(content)
-    return content
