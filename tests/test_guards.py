@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_outputs import BaseModelOutput
 
 from tt_core import callkey, trees
-from tt_core.guards import FIXES, UNREADABLE, Claim, Fall, Guard, compile_guard, compile_pick
+from tt_core.guards import FIXES, UNREADABLE, Claim, Fall, Guard, Watch, compile_guard, compile_pick, versions
+from tt_core.guards import weights as guards_weights
 from tt_core.guards.around import disjoint, forks
 from tt_core.values import Axis, Call, CallKey, Facts, Shapes, Unit, Weights, evolve
 
@@ -313,7 +314,14 @@ def _large() -> nn.Module:
     return module.eval()
 
 
-@pytest.mark.parametrize("make", [lambda: Block().eval(), _large], ids=["small", "large"])
+@pytest.fixture(params=["small", "large", "large, no versions"])
+def make(request, monkeypatch):
+    """A small unit, a large one, and a large one where torch cannot tell the version of a dict."""
+    if request.param == "large, no versions":
+        monkeypatch.setattr(versions, "dict_version", None)
+    return (lambda: Block().eval()) if request.param == "small" else _large
+
+
 @pytest.mark.parametrize("weights", [Weights.STORAGE, Weights.VALUES])
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_changed_is_noticed(make, weights, name):
@@ -328,7 +336,6 @@ def test_what_changed_is_noticed(make, weights, name):
         assert says(live, X)
 
 
-@pytest.mark.parametrize("make", [lambda: Block().eval(), _large], ids=["small", "large"])
 def test_in_place_changes_are_a_matter_of_values(make):
     """Writes in place, `load_state_dict` and LoRA-like merges are noticed by VALUES and fine for STORAGE."""
     module = make()
@@ -350,14 +357,65 @@ def test_own_hooks_and_flags_run_outside():
         assert says(found, X)
 
 
-def test_equal_constants_are_no_change():
+def test_equal_constants_are_no_change(make):
     """An attribute set to an equal value, or a new attribute, is no change, and stays cheap to accept."""
-    for module in (Block().eval(), _large()):
-        found = guard(Call(X), module, Weights.VALUES)
-        module.name, module.drop.p, module.inner[0].late = str(b"block", "ascii"), float("0.5"), 1
-        with torch.no_grad():
-            assert says(found, X)
-            assert found.watch.difference() is None
+    module = make()
+    found = guard(Call(X), module, Weights.VALUES)
+    module.name, module.drop.p, module.inner[0].late = str(b"block", "ascii"), float("0.5"), 1
+    with torch.no_grad():
+        assert says(found, X)
+        assert found.watch.difference() is None
+    assert not _rechecks(found, lambda: None)
+
+
+def _rechecks(found: Guard, change: Any, calls: int = 1) -> int:
+    """How often the exact comparison was asked in some calls, each after a change."""
+    seen, exact = [], Watch._differences
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(Watch, "_differences", lambda watch: seen.append(watch) or exact(watch))
+        for _ in range(calls):
+            change()
+            assert found.accepts(X)
+    return len(seen)
+
+
+def test_a_model_that_counts_its_calls_stays_cheap(make):
+    """A dict that moves at every call for nothing is compared item by item from then on, and still watched."""
+    module = make()
+    found = guard(Call(X), module, Weights.VALUES)
+
+    def count() -> None:
+        module.calls = getattr(module, "calls", 0) + 1
+
+    assert _rechecks(found, count, calls=8) <= 5
+    assert not _rechecks(found, count, calls=8)
+    module.lin.weight = nn.Parameter(torch.ones(4, 4))
+    with torch.no_grad():
+        assert falls(found, X) is Fall.WEIGHTS
+
+
+def test_a_change_while_it_is_taken_down_is_noticed(monkeypatch):
+    """Versions are read first: what moves between them and the items shows at the next call."""
+    module = _large()
+    taken = guards_weights.items_of
+
+    def late(*args):
+        yield from taken(*args)
+        if args[0] == "more.5":
+            vars(module.more[0].lin)["in_features"] = 5
+
+    monkeypatch.setattr(guards_weights, "items_of", late)
+    with torch.no_grad():
+        assert falls(guard(Call(X), module, Weights.VALUES), X) is Fall.MODULE
+
+
+@pytest.mark.parametrize("overlooked", ["x", "y"])
+def test_versions_are_tried_before_they_are_trusted(overlooked):
+    """A version that overlooks a write, or that is a constant, is not used."""
+    assert versions.dict_version is not None  # it is there in every torch that we run on
+    assert versions._tried(lambda _: 1) is None
+    assert versions._tried(lambda held: hash(str({k: v for k, v in held.items() if k != overlooked}))) is None
+    assert versions._tried(None) is None
 
 
 def test_hooks_at_build_are_the_normal_state():

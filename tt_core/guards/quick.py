@@ -6,7 +6,7 @@ Either may say no where nothing of weight changed; `Watch.recheck` then looks cl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain, compress
+from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,11 @@ import torch
 from torch.nn.modules import module as nn_module
 
 from tt_core.guards.made import made
+from tt_core.guards.versions import dict_version
 
 if TYPE_CHECKING:
-    from tt_core.guards.weights import Item, Watch
+    from tt_core.guards.items import Item
+    from tt_core.guards.weights import Watch
 
 _SMALL_ITEMS = 24
 """Up to so many items spelling them out is faster: measured on one Linear (5 items) and BERT layers (90)."""
@@ -74,48 +76,74 @@ def _hold(stem: str, value: Any, held: dict[str, Any]) -> str:
 
 
 def _mapped(watch: Watch) -> Callable[[], bool]:
-    """The same over lists: the interpreter's loop costs more than the comparisons."""
-    tensors, items = _mapped_tensors(watch), _mapped_items(watch)
+    """The same over lists: the interpreter's loop costs more than the comparisons.
+
+    Where dicts have versions, one number stands for all that a dict holds: a large model's dicts are not in the caches
+    when its guard is asked, and reading them took longer than comparing.
+    """
+    tensors, dicts, items = _mapped_tensors(watch), _mapped_dicts(watch), _mapped_items(watch)
     hooks, pre_hooks = nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks
+    kinds, forwards = [kind for kind, _ in watch.classes], [forward for _, forward in watch.classes]
 
     def unchanged() -> bool:
-        return not (hooks or pre_hooks) and tensors() and items()
+        return (
+            not (hooks or pre_hooks)
+            and dicts()
+            and items()
+            and tensors()
+            and all(map(is_, map(_forward, kinds), forwards))
+        )
 
     return unchanged
 
 
 def _mapped_tensors(watch: Watch) -> Callable[[], bool]:
-    """Tensors, read anew and compared as in `_spelled`."""
-    rows = _rows([each.item for each in watch.prints])
+    """The tensors themselves; that they still are the ones in use is up to the dicts that hold them."""
+    now = [each.tensor for each in watch.prints]
     addresses = [each.address for each in watch.prints]
+    versioned = [each.tensor for each in watch.prints if each.version is not None]
     versions = [each.version for each in watch.prints if each.version is not None]
-    versioned = [each.version is not None for each in watch.prints]
-    every, seen, learn = all(versioned), watch.seen, watch.learn
+    seen, learn = watch.seen, watch.learn
 
     def unchanged() -> bool:
-        now = [*chain.from_iterable(map(map, *rows))]
         return (
             [*map(_address, now)] == addresses
-            and [*map(_version, now if every else compress(now, versioned))] == versions
+            and [*map(_version, versioned)] == versions
             and (not now or seen(*now) or learn(*now))
         )
 
     return unchanged
 
 
+def _mapped_dicts(watch: Watch) -> Callable[[], bool]:
+    """Dicts by their version, and what was empty by its truth."""
+    version, calm = dict_version, watch.calm
+    if version is None or not calm:
+        return lambda: True
+    dicts, versions = [holder for holder, _ in calm.values()], [number for _, number in calm.values()]
+    empty = [item.value for item in watch.empty if id(item.holder) in calm]
+
+    def unchanged() -> bool:
+        return [*map(version, dicts)] == versions and not any(empty)
+
+    return unchanged
+
+
 def _mapped_items(watch: Watch) -> Callable[[], bool]:
-    """All else: training flags and empty hooks by truth, objects by equality that is identity, the rest by identity."""
-    printed = {id(each.item) for each in watch.prints}
-    flags = [item for item in watch.items if item.name == "training"]
-    rest = [item for item in watch.items if id(item) not in printed and item.name != "training"]
+    """What no version stands for, item by item: flags and empty hooks by truth, the rest by identity."""
+    calm = watch.calm
+    items = [item for item in watch.items if id(item.holder) not in calm]
+    flags = [item for item in items if item.name == "training"]
+    rest = [item for item in items if item.name != "training"]
     alike = not any(item.value for item in flags)
-    falsy = tuple(zip(*_rows([*watch.empty, *(flags if alike else [])]), strict=True))
+    empty = [item for item in watch.empty if id(item.holder) not in calm]
+    falsy = tuple(zip(*_rows([*empty, *(flags if alike else [])]), strict=True))
     by_equality = [item for item in rest if _equal_is_identical(item.value)]
     by_identity = [item for item in rest if not _equal_is_identical(item.value)] + ([] if alike else flags)
     equal, equal_values = _rows(by_equality), _values(by_equality)
     same, same_values = _rows(by_identity), _values(by_identity)
-    holders, sizes = [each.holder for each in watch.sizes], [each.size for each in watch.sizes]
-    kinds, forwards = [kind for kind, _ in watch.classes], [forward for _, forward in watch.classes]
+    sized = [each for each in watch.sizes if id(each.holder) not in calm]
+    holders, sizes = [each.holder for each in sized], [each.size for each in sized]
 
     def unchanged() -> bool:
         for read, dicts in falsy:
@@ -125,7 +153,6 @@ def _mapped_items(watch: Watch) -> Callable[[], bool]:
             [*map(len, holders)] == sizes
             and [*chain.from_iterable(map(map, *equal))] == equal_values
             and all(map(is_, chain.from_iterable(map(map, *same)), same_values))
-            and all(map(is_, map(_forward, kinds), forwards))
         )
 
     return unchanged
