@@ -14,6 +14,9 @@ PLUGINS := $(sort $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.t
 SOURCES := $(addsuffix /src,$(PLUGINS))
 BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 
+# two processes, whole files each: what a file sets up once stays set up once. Alone: make test PARALLEL=
+PARALLEL := -n 2 --dist loadfile
+
 empty :=
 space := $(empty) $(empty)
 
@@ -56,10 +59,10 @@ examples: $(SET_UP) ## run the two small examples
 	$(PY) examples/auto_tune.py
 
 test: $(SET_UP) ## everything but long, abuse and packaging (under 10 minutes on 2 cores)
-	$(PY) -m pytest -m "not long and not abuse and not packaging"
+	$(PY) -m pytest $(PARALLEL) -m "not long and not abuse and not packaging"
 
 test-all: $(SET_UP) ## everything but abuse
-	$(PY) -m pytest -m "not abuse"
+	$(PY) -m pytest $(PARALLEL) -m "not abuse"
 
 test-abuse: $(SET_UP) ## fuzz, faults, signals, soak
 	$(PY) -m pytest -m abuse
