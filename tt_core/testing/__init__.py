@@ -23,12 +23,24 @@ _HOMES = {
     "WRONG": "wrong",
 }
 __all__ = list(_HOMES)
+_REWRITTEN = (f"{__name__}.contract", f"{__name__}.results")
+
+
+def _rewrite() -> None:
+    """Where pytest runs, failing promises show the values that they compared: it has to know before their import.
+
+    An entry point would tell it too, but import the core, and torch, in every run of pytest.
+    """
+    if "pytest" in sys.modules:
+        sys.modules["pytest"].register_assert_rewrite(*(name for name in _REWRITTEN if name not in sys.modules))
 
 
 def __getattr__(name: str) -> Any:
-    """Imports on first use: only the contract needs pytest, whose assertion rewriting must come before the import."""
+    """Imports on first use: only the contract needs pytest."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if "pytest" in sys.modules:
-        importlib.import_module("tt_core.testing.pytest_plugin")
+    _rewrite()
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+_rewrite()

@@ -1,16 +1,23 @@
-"""What the tests of the plugin share: a unit and its calls without a tuning run around them."""
+"""What the tests of the plugin share: a unit and its calls without a tuning run around them, and a fresh process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import tt_core as tt
 from tt_core.callkey import evidence, key_of, tensors_of
 
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # tests, and the processes that they start, import the modules of this folder by name
 Make = Callable[..., tuple[tt.Unit, tt.Calls]]
 
 
@@ -29,6 +36,34 @@ def _unit_and_calls(module: nn.Module, *calls: tt.Call, **facts: Any) -> tuple[t
 def make() -> Make:
     """`make(module, call, ..., fact=True)`: the unit and the calls of one key."""
     return _unit_and_calls
+
+
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    """The core builds and calls without gradients."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """`elsewhere(code)`: code run with an empty home and no compiler; its arguments are this folder and `tmp_path`."""
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        home = tmp_path / "home"
+        home.mkdir()
+        environ = {key: value for key, value in os.environ.items() if key in {"PYTHONPATH", "LD_LIBRARY_PATH"}}
+        environ |= {
+            "HOME": str(home),
+            "PATH": str(home),
+            "CXX": "/bin/false",
+            "TORCHINDUCTOR_CACHE_DIR": str(home / "cache"),
+        }
+        command = [sys.executable, "-c", code, str(HERE), str(tmp_path)]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+    return run
 
 
 @pytest.fixture

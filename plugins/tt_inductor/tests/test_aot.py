@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -15,26 +14,17 @@ from typing import Any
 import pytest
 import torch
 import tt_inductor
+from models import Layer
 from torch import nn
 
 import tt_core as tt
 from tt_core.callkey import key_of
 
-sys.path.insert(0, str(Path(__file__).parent))
-from models import Layer
-
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad")]
 Make = Callable[..., tuple[tt.Unit, tt.Calls]]
+Elsewhere = Callable[[str], subprocess.CompletedProcess[str]]
 CPU = torch.device("cpu")
 NO_LIMITS = tt.Limits(seconds=600)
-
-
-@pytest.fixture(autouse=True)
-def _no_grad() -> Iterator[None]:
-    """The core builds and calls without gradients."""
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
 
 
 def _call(n: int, **changed: torch.Tensor) -> tt.Call:
@@ -323,7 +313,9 @@ print("restored")
 
 
 @pytest.mark.long
-def test_a_fresh_process_restores_without_a_compiler(layer: tuple[Layer, tt.Built], tmp_path: Path) -> None:
+def test_a_fresh_process_restores_without_a_compiler(
+    layer: tuple[Layer, tt.Built], tmp_path: Path, elsewhere: Elsewhere
+) -> None:
     """Moved, with an empty home and no compiler at all: the same results, a twin, and the same file once more.
 
     The file names neither user nor place.
@@ -339,17 +331,7 @@ def test_a_fresh_process_restores_without_a_compiler(layer: tuple[Layer, tt.Buil
     call = _call(6)
     tensors = {**call.args[0], "shift": call.args[1], "y": module(*call.args, **call.kwargs)["y"]}
     torch.save({"state": module.state_dict(), "small": module.small, **tensors}, tmp_path / "calls.pt")
-    home = tmp_path / "home"
-    home.mkdir()
-    environ = {key: value for key, value in os.environ.items() if key in {"PYTHONPATH", "LD_LIBRARY_PATH"}}
-    environ |= {
-        "HOME": str(home),
-        "PATH": str(home),
-        "CXX": "/bin/false",
-        "TORCHINDUCTOR_CACHE_DIR": str(home / "cache"),
-    }
-    command = [sys.executable, "-c", _RESTORE, str(Path(__file__).parent), str(tmp_path)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    done = elsewhere(_RESTORE)
     assert (done.returncode, done.stdout.strip()) == (0, "restored"), done.stderr
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,10 @@ from tt_inductor import compiling
 
 import tt_core as tt
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad")]
 Make = Callable[..., tuple[tt.Unit, tt.Calls]]
 CPU = torch.device("cpu")
 SAVEABLE = tt.Limits(seconds=600, saveable=True)
-
-
-@pytest.fixture(autouse=True)
-def _no_grad() -> Iterator[None]:
-    """The core builds and calls without gradients."""
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,14 @@ from typing import Any
 import pytest
 import torch
 import tt_inductor
+from models import Block, Encoder
 from torch import nn
 
 import tt_core as tt
 
-sys.path.insert(0, str(Path(__file__).parent))
-from models import Block, Encoder
-
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., tuple[tt.Unit, tt.Calls]]
+Elsewhere = Callable[[str], subprocess.CompletedProcess[str]]
 SETTINGS = tt.Settings(unit_race_s=0.2, pass_race_s=0.2, cache="off")
 _COUNTING = """#!/bin/sh
 echo "$@" >> "{log}"
@@ -124,7 +122,7 @@ print("restored")
 
 
 def test_six_layers_are_restored_without_a_compiler(
-    tuned: tuple[nn.Module, list[Any], Any, int], tmp_path: Path
+    tuned: tuple[nn.Module, list[Any], Any, int], tmp_path: Path, elsewhere: Elsewhere
 ) -> None:
     """In a fresh process with an empty home and cache, no compiler, and the files moved: the same results."""
     model, _, _, _ = tuned
@@ -140,15 +138,5 @@ def test_six_layers_are_restored_without_a_compiler(
     x = torch.randn(2, 8, 16)
     with torch.no_grad():
         torch.save({"state": plain.state_dict(), "x": x, "y": plain(x)}, tmp_path / "saved.pt")
-    home = tmp_path / "home"
-    home.mkdir()
-    environ = {key: value for key, value in os.environ.items() if key in {"PYTHONPATH", "LD_LIBRARY_PATH"}}
-    environ |= {
-        "HOME": str(home),
-        "PATH": str(home),
-        "CXX": "/bin/false",
-        "TORCHINDUCTOR_CACHE_DIR": str(home / "cache"),
-    }
-    command = [sys.executable, "-c", _RESTORE, str(Path(__file__).parent), str(tmp_path)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    done = elsewhere(_RESTORE)
     assert (done.returncode, done.stdout.strip()) == (0, "restored"), done.stderr

@@ -8,35 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from flat_units import Fn, recorded
 from torch import nn
 
-from tt_core.callkey import evidence, key_of, tensors_of
 from tt_core.errors import BuildRefusedError
 from tt_core.flat import Exported, Flat, flatten_unit
-from tt_core.values import Axis, Call, CallKey, Calls, Facts, Observation, Sample, Shapes, Unit
+from tt_core.values import Axis, Call, Facts, Shapes
 
 T = torch.Tensor
-
-
-class Fn(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, fn: Any) -> None:
-        super().__init__()
-        self.fn = fn
-
-    def forward(self, *args: Any) -> Any:
-        return self.fn(*args)
-
-
-def recorded(module: nn.Module, *calls: Call, facts: Facts | None = None) -> tuple[Unit, Calls]:
-    """A unit with its calls, as samples.record would make them."""
-    key = key_of(module.forward, calls[0], training=module.training)
-    assert isinstance(key, CallKey), key
-    sizes = [tuple(tuple(t.shape) for t in tensors_of(module.forward, call)) for call in calls]
-    samples = tuple(Sample(call=call, expected=Observation(result=None), index=i) for i, call in enumerate(calls))
-    unit = Unit(path="unit", module=module, forward=module.forward)
-    return unit, Calls(key=key, shapes=evidence(sizes), samples=samples, seen=len(calls), facts=facts or Facts())
 
 
 def flat_of(module: nn.Module, *calls: Call) -> Flat:
