@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tt_core.clock import UNIT, Rules, Runner, TooSlowError, beats, kept, race
+from tt_core.clock.looks import promising
 from tt_core.contain import Caught
 from tt_core.testing.fake_clock import FakeClock
 from tt_core.values import Call, Timing
@@ -204,6 +205,32 @@ def test_noise_ends_in_an_undecided_tie_under_the_cap():
     assert not faster(timing)
     assert 0.2 < sum(timing.seconds) < 0.4
     assert timing.noise > 0.1
+
+
+def test_a_promising_candidate_gets_more_time_while_nobody_has_won():
+    """Ahead in noise: four times the cap, and decided. Behind, or beside a winner: the cap, as everybody."""
+
+    def raced(*shares, patience=4.0):
+        rng = random.Random(11)
+        noisy = lambda base: lambda *_: base * rng.lognormvariate(0.0, 0.5)  # noqa: E731
+        rules = Rules(cap_s=0.1, most_calls=3, block_s=0.001, patience=patience)
+        return Track().run(noisy(0.001), *(noisy(0.001 * share) for share in shares), rules=rules)[1:]
+
+    (impatient,) = raced(1 / 1.3, patience=1.0)
+    assert impatient.undecided
+    assert sum(impatient.seconds) < 0.1
+    (ahead,) = raced(1 / 1.3)
+    assert faster(ahead)
+    assert 0.1 < sum(ahead.seconds) < 0.4
+    behind, slow = raced(1.1, 1.2)
+    assert max(sum(behind.seconds), sum(slow.seconds)) < 0.1
+
+
+def test_who_is_promising():
+    """Ahead by more than the tolerance on the best guess, and nobody has won, not even one that left."""
+    ahead, level, won = [0.7, 1.2, 0.8] * 4, [0.99, 1.3, 0.9] * 4, [0.5] * 12
+    assert promising({0: ahead, 1: level}, UNIT) == {0}
+    assert promising({0: ahead, 2: won}, UNIT) == frozenset()
 
 
 def test_a_race_has_eight_rounds_however_slow():

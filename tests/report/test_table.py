@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 
 import attrs
 import pytest
@@ -205,3 +207,13 @@ def test_a_clock_that_stood_still(make):
     result = make.one([make.trial("a", make.fast, still), make.trial("b", make.fast, odd)])
 
     assert "infx" in text(attrs.evolve(result, untuned=still, depths=(depth,), selected=depth))
+
+
+def test_the_callers_random_numbers_are_left_alone():
+    """rich draws one when it is first imported: in a fresh process neither a table nor progress moves the generator."""
+    code = (
+        "import io, random, sys; from tt_core.report.console import console; "
+        "assert 'rich.style' not in sys.modules; before = random.getstate(); console(io.StringIO()); "
+        "assert 'rich.style' in sys.modules; assert random.getstate() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 import tt_core as tt
+from tt_core.clock import UNIT
 from tt_core.install import Dispatcher
+from tt_core.session import units
 from tt_core.testing.fakes import FakeBackend, FakeLayer, raising, tripling
 
 
@@ -309,3 +311,19 @@ def test_the_plan_of_runs_that_decide_nothing(stack, data, auto, bench):
     assert caught.value.result.plan is None
     with torch.no_grad():
         stack(data[0])
+
+
+def test_a_planned_unit_is_raced_as_short_as_can_be(stack, plan, data, apply, auto, bench, monkeypatch):
+    """Its candidate is installed whatever the race says; a search looks again and again."""
+    looks, race = [], units.race
+
+    def watched(timer, runners, calls, rules, **more):
+        looks.append(len(rules.looks))
+        return race(timer, runners, calls, rules, **more)
+
+    monkeypatch.setattr(units, "race", watched)
+    assert apply(stack, plan, data, FakeBackend(bench)).changed
+    assert set(looks) == {1}
+    looks.clear()
+    auto(stack, data, FakeBackend(bench), max_depth=1)
+    assert set(looks) == {len(UNIT.looks)}

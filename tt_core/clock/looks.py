@@ -34,3 +34,15 @@ def staying(ratios: Mapping[int, Sequence[float]], rules: Rules) -> frozenset[in
     if won and all(gap.high <= tie for gap in near.values()):
         return frozenset()
     return frozenset({leader, *near})
+
+
+def promising(ratios: Mapping[int, Sequence[float]], rules: Rules) -> frozenset[int]:
+    """Who deserves more time than the others: while nobody has won, those ahead by more than the tolerance on the best guess.
+
+    Args:
+        ratios: per candidate, also those that left, its time over the baseline's in each round.
+        rules: the race's.
+    """
+    if any(median_interval(r, rules.confidence).high < rules.faster for r in ratios.values()):
+        return frozenset()
+    return frozenset(who for who, r in ratios.items() if statistics.median(r) < rules.faster)

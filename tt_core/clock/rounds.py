@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tt_core.clock.lane import Block, Lane, Warm
-from tt_core.clock.looks import staying
+from tt_core.clock.looks import promising, staying
 from tt_core.clock.rules import Rules
 from tt_core.clock.runner import Runner
 from tt_core.clock.statistics import noise_of
@@ -100,10 +100,12 @@ def _leave(rivals: Sequence[Lane], rounds: int, base_s: float, rules: Rules) -> 
         for index, lane in running.items():
             lane.running = index in stay
     looked = rounds >= rules.looks[0]
+    ahead = promising({index: lane.ratios for index, lane in enumerate(rivals) if lane.ratios}, rules) if looked else ()
     spent_s = base_s + sum(lane.spent_s for lane in rivals)
-    over = looked and spent_s >= rules.cap_s * (len(rivals) + 1)  # a slow baseline uses up the others' time
-    for lane in rivals:
-        if lane.running and (over or (lane.spent_s >= rules.cap_s and (looked or _hopeless(lane, rules)))):
+    for index, lane in enumerate(rivals):
+        cap_s = rules.cap_s * (rules.patience if index in ahead else 1.0)
+        over = looked and spent_s >= cap_s * (len(rivals) + 1)  # a slow baseline uses up the others' time
+        if lane.running and (over or (lane.spent_s >= cap_s and (looked or _hopeless(lane, rules)))):
             lane.stop()
 
 

@@ -20,6 +20,8 @@ class Rules:
         looks: the rounds after which the race is looked at, rising; it ends after the last one. Under 8 rounds no
             99 % interval exists.
         cap_s: a runner leaves once its calls took this many seconds (and the first look has passed).
+        patience: while nobody has won, whoever is ahead by more than the tie tolerance on the best guess goes on to this
+            many times `cap_s`: noise hides a difference longer, not for ever.
         confidence: of the intervals.
         tie_tolerance: a difference of this share or less is none.
         hopeless: a runner over its cap leaves before the first look when it never was under this many times the
@@ -37,6 +39,7 @@ class Rules:
     stamps_kept: int = 100
     looks: tuple[int, ...] = LOOKS
     cap_s: float = 1.5
+    patience: float = 4.0
     confidence: float = 0.99
     tie_tolerance: float = 0.02
     hopeless: float = 20.0
@@ -57,5 +60,5 @@ class Rules:
 
 UNIT = Rules()
 """Races between candidates for one unit."""
-PASSES = Rules(cap_s=20.0)
+PASSES = Rules(cap_s=20.0, patience=2.0)
 """End-to-end races between cuts."""

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from tt_core.errors import UsageError
+from tt_core.report.console import console
 from tt_core.report.words import clean, duration, shorten
 from tt_core.result import Listener, Progress
 from tt_core.values import valued
@@ -129,11 +130,7 @@ class ProgressPrinter:
 
     def _terminal(self) -> Console:
         if self._console is None:
-            from rich.console import Console
-
-            self._console = Console(
-                file=self._stream, force_terminal=True, force_jupyter=False, markup=False, highlight=False, emoji=False
-            )
+            self._console = console(self._stream, force_terminal=True)
         return self._console
 
     def _draw(self, event: Progress) -> None:

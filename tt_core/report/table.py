@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tt_core.report.console import console
 from tt_core.report.jsons import Report, to_json
 from tt_core.report.outline import DepthRow, Outline, outline
 from tt_core.report.units import Group, UnitRow
@@ -31,21 +32,9 @@ _FRAME = "    \n    \n -- \n    \n    \n    \n    \n    \n"
 
 def text(result: AutoTuneResult | Report) -> str:
     """The report as plain text: no colours, no control characters, at most 80 columns."""
-    from rich.console import Console
-
     file = io.StringIO()
-    console = Console(
-        file=file,
-        width=WIDTH,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    _print(outline(to_json(result)), console, fancy=False)
+    plain = console(file, width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False)
+    _print(outline(to_json(result)), plain, fancy=False)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()).strip("\n")
 
 
@@ -56,21 +45,19 @@ def show(result: AutoTuneResult | Report, file: TextIO | None = None) -> None:
         result: what tuning returned, or a report that was read back.
         file: where to; None: stdout.
     """
-    from rich.console import Console
-
     file = sys.stdout if file is None else file
-    console = Console(file=file, force_jupyter=False, markup=False, highlight=False, emoji=False)
-    if console.is_terminal:
-        console.width = min(console.width, 120)
-        _print(outline(to_json(result)), console, fancy=True)
+    made = console(file)
+    if made.is_terminal:
+        made.width = min(made.width, 120)
+        _print(outline(to_json(result)), made, fancy=True)
     else:
         print(text(result), file=file)
 
 
-def _print(report: Outline, console: Console, *, fancy: bool) -> None:
+def _print(report: Outline, on: Console, *, fancy: bool) -> None:
     with rng_kept():  # rich draws from Python's generator
-        for part in _parts(report, console.width, fancy=fancy):
-            console.print(part)
+        for part in _parts(report, on.width, fancy=fancy):
+            on.print(part)
 
 
 def _parts(report: Outline, width: int, *, fancy: bool) -> Iterator[RenderableType]:
