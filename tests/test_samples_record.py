@@ -362,7 +362,8 @@ def test_a_callers_profiler_stays_in_place():
     profiler = cProfile.Profile()
     with profiler:
         facts = _facts(lambda m, x: torch.sigmoid(x))
-        assert sys.getprofile() is not None
+        if sys.version_info < (3, 12):  # later it watches in another way, and takes no hook
+            assert sys.getprofile() is not None
     assert not facts.custom_autograd
     assert any(entry.code == "<built-in method torch.sigmoid>" for entry in profiler.getstats())
 

@@ -20,6 +20,7 @@ def environment(device: torch.device) -> dict[str, str]:
         "cpu": torch.backends.cpu.get_cpu_capability(),
     }
     facts |= {name: version for name in _distributions() if (version := _version(name))}
+    facts["torch"] = str(torch.__version__)  # the distribution's does not always tell one build from another
     if device.type != "cpu":
         module = torch.get_device_module(device)
         facts["accelerator"] = (

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.torch_version import TorchVersion
+from tt_inductor import aot
 
 import tt_core as tt
 from tt_core.callkey import evidence, key_of, tensors_of
@@ -36,6 +38,13 @@ def _unit_and_calls(module: nn.Module, *calls: tt.Call, **facts: Any) -> tuple[t
 def make() -> Make:
     """`make(module, call, ..., fact=True)`: the unit and the calls of one key."""
     return _unit_and_calls
+
+
+@pytest.fixture(scope="session")
+def packages() -> None:
+    """Mode "aot" needs a newer torch than the oldest one that the plugin runs on."""
+    if TorchVersion(torch.__version__) < aot._OLDEST:
+        pytest.skip(f'mode="aot" needs torch {aot._OLDEST}')
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from torch import nn
 import tt_core as tt
 from tt_core.callkey import key_of
 
-pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad")]
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("packages", "no_grad")]
 Make = Callable[..., tuple[tt.Unit, tt.Calls]]
 Elsewhere = Callable[[str], subprocess.CompletedProcess[str]]
 CPU = torch.device("cpu")

@@ -54,6 +54,7 @@ def test_one_of_a_kind_is_compiled_just_in_time(make: Make, jobs: list[Any]) -> 
     assert jobs == []
 
 
+@pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize(
     ("twins", "limits", "options", "why"),
     [
@@ -77,6 +78,7 @@ def test_what_is_worth_a_package(
     assert note.endswith("but mode aot was refused: no compiler today")
 
 
+@pytest.mark.usefixtures("packages")
 def test_what_does_not_export_is_compiled_just_in_time(make: Make, jobs: list[Any]) -> None:
     """The reason stands in the notes, and no process was started for it."""
     pair = make(nn.Dropout().train(), tt.Call(torch.randn(3)), random=True)
@@ -85,6 +87,7 @@ def test_what_does_not_export_is_compiled_just_in_time(make: Make, jobs: list[An
     assert jobs == []
 
 
+@pytest.mark.usefixtures("packages")
 def test_an_overrun_is_not_followed_by_another_build(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The candidate has had its time."""
 
@@ -106,6 +109,7 @@ def test_weights_are_not_baked_where_a_program_is_shared_or_saved(
     assert jobs == []
 
 
+@pytest.mark.usefixtures("packages")
 def test_weights_do_not_travel(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program is written without its weights; the other process has some of the same form, shared where they were."""
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512)).eval()
@@ -141,6 +145,7 @@ kill -9 $PPID
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("packages")
 def test_a_crash_costs_the_candidate_alone(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that takes its process down: a sentence, and this process lives on."""
     bad = tmp_path / "c++"
@@ -158,6 +163,7 @@ sleep 600
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("packages")
 def test_a_compiler_that_hangs_is_stopped(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit, and the compiler with it."""
     bad = tmp_path / "c++"

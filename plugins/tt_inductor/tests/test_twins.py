@@ -18,7 +18,7 @@ from torch import nn
 
 import tt_core as tt
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.usefixtures("packages")]
 Make = Callable[..., tuple[tt.Unit, tt.Calls]]
 Elsewhere = Callable[[str], subprocess.CompletedProcess[str]]
 SETTINGS = tt.Settings(unit_race_s=0.2, pass_race_s=0.2, cache="off")

@@ -23,7 +23,7 @@ from tt_openvino.files import MODEL, WEIGHTS, read, write
 from tt_openvino.probe import installed, one_line
 from tt_openvino.weights import rebased, sources
 
-FORMAT = 1
+FORMAT = 2
 CAP = 4 << 30
 """Bytes of all entries; the ones that were not used for longest go first."""
 

@@ -11,6 +11,7 @@ import torch
 import tt_core as tt
 from tt_openvino.cache import Cache
 from tt_openvino.integers import Limit, limits_of
+from tt_openvino.known import write_known_sizes
 from tt_openvino.options import Settings
 from tt_openvino.ports import check_outputs, input_ports, ov_types, shared
 from tt_openvino.probe import core, one_line
@@ -204,6 +205,7 @@ def _failures() -> tuple[type[Exception], ...]:
 def _converted(program: torch.export.ExportedProgram) -> Any:
     import openvino as ov
 
+    write_known_sizes(program)
     with tt.flat.quiet():
         try:
             return ov.convert_model(program)
