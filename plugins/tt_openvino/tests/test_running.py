@@ -50,6 +50,25 @@ def test_freed_inputs(made: Any, close: Any) -> None:
     gc.collect()
 
 
+def test_alternating_sizes_are_bound_once(made: Any, close: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few sizes have requests of their own; of many the later ones share some, which are bound anew, and stay right."""
+    bound: list[int] = []
+    bind = Request._bind
+    monkeypatch.setattr(Request, "_bind", lambda request, plan: bound.append(1) or bind(request, plan))
+    unit = made(nn.Linear(8, 8), *(tt.Call(torch.randn(n, 8)) for n in (2, 90)))
+    built = unit.build()
+    inputs = [torch.randn(n, 8) for n in range(2, 22)]
+    for x in inputs:
+        close(built.call(x), unit.eager(x))
+    bound.clear()
+    for x in inputs[:5] * 3:
+        close(built.call(x), unit.eager(x))
+    assert not bound
+    for x in inputs[18:] * 3:
+        close(built.call(x), unit.eager(x))
+    assert len(bound) == 6
+
+
 def test_after_an_error(made: Any, close: Any) -> None:
     """A call that fails leaves nothing behind for the next one."""
     unit = made(nn.Linear(64, 64), tt.Call(torch.randn(300, 64)))

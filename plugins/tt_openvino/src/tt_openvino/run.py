@@ -18,6 +18,8 @@ Sizes = tuple[tuple[int, ...], ...]
 
 _PLANS = 1024
 """Combinations of sizes that are remembered."""
+_OWN = 16
+"""Combinations of sizes that have requests of their own; later ones share some, which are bound anew for each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,7 +28,7 @@ class Plan:
 
     Attributes:
         program: the compiled program that is right for them.
-        requests: idle requests of that program.
+        requests: idle requests of that program; bound to these sizes alone where sizes are few.
         inputs: per input its port, sizes, type, and whether it is small enough to be copied.
         outputs: the same per result; the port is the position.
         limits: what int64 inputs may hold.
@@ -187,11 +189,15 @@ class Runner:
     def _planned(self, sizes: Sizes, inputs: Tensors) -> Plan | None:
         for program, requests in self._programs:
             if program.fits(sizes):
-                return _plan(program, requests, sizes, program.result_sizes(sizes, inputs), self._dtypes)
+                idle = deque[Request]() if len(self._plans) < _OWN else requests
+                return _plan(program, idle, sizes, program.result_sizes(sizes, inputs), self._dtypes)
         return None
 
     def close(self) -> None:
         """Gives requests and compiled models back; sizes met later find no program."""
+        for plan in self._plans.values():
+            if plan is not None:
+                plan.requests.clear()
         self._plans.clear()
         for _, requests in self._programs:
             requests.clear()
