@@ -188,5 +188,27 @@ def moving(unit: tt.Unit, calls: tt.Calls) -> tuple[tt.Call, Any]:
     return call, tuple(axes)
 
 
+def onnxruntime_by_hand(unit: tt.Unit, calls: tt.Calls) -> Callable[..., Any]:
+    """A model exported and run the way that ONNX Runtime's documentation shows."""
+    import onnxruntime as ort
+
+    call, shapes = moving(unit, calls)
+    program: Any = torch.onnx.export(
+        unit.module, tuple(call.args), kwargs=call.kwargs, dynamic_shapes=shapes, dynamo=True, verbose=False
+    )
+    session = ort.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    ports = [port.name for port in session.get_inputs()]
+
+    def call_session(*args: torch.Tensor, **kwargs: torch.Tensor) -> list[torch.Tensor]:
+        given = (
+            {name: kwargs[name].numpy() for name in ports}
+            if kwargs
+            else dict(zip(ports, (a.numpy() for a in args), strict=True))
+        )
+        return [torch.from_numpy(array) for array in session.run(None, given)]
+
+    return call_session
+
+
 def _elements(call: tt.Call) -> int:
     return sum(tensor.numel() for tensor in (*call.args, *call.kwargs.values()))

@@ -1,8 +1,8 @@
 """The tuned object against the best that the same backends give by hand, on eight models, in one race a model.
 
-By hand means what an engineer writes without tt_core: `torch.compile(model)` as it comes, with freezing, and OpenVINO's
-`convert_model` and `compile_model` on the whole model, the precision fixed as ours is. What cannot be built by hand is
-left out, with its reason in the table.
+By hand means what an engineer writes without tt_core: `torch.compile(model)` as it comes, with freezing, OpenVINO's
+`convert_model` and `compile_model` on the whole model, the precision fixed as ours is, and `torch.onnx.export` with an
+`InferenceSession` of ONNX Runtime. What cannot be built by hand is left out, with its reason in the table.
 
 Goals, end to end, lower ends of 99 % intervals:
 
@@ -29,16 +29,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _backends import onnxruntime_by_hand
 from _zoo import ZOO, Entry, made
 
 import tt_core as tt
 from tt_core.clock import PASSES, PassTiming, Runner, WallTimer, passes
 from tt_core.clock.statistics import ratio_interval
 from tt_core.contain import Caught, attempt
-from tt_core.samples import Feed, read
+from tt_core.samples import Feed, read, record
 
 sys.path.remove(str(Path(__file__).parent))  # or benchmarks/onnxruntime.py stands in the package's place
-Hand = tuple[str, Callable[[], None], Callable[[], None]]
 BY_HAND_GOAL, FASTER_GOAL, FASTER_COUNT, TOLERANCE = 0.97, 1.05, 5, 0.02
 QUICK = {"encoder, 4 layers", "pipeline of two"}
 
@@ -72,7 +72,10 @@ def measure(entry: Entry, *, small: bool) -> dict[str, Any]:
     runners = [
         Runner(name="untuned", call=runner(feed, made(entry, small=small)[0])),
         Runner(name="tuned", call=runner(feed, obj), foreign_threads=True),
-        *(Runner(name=name, call=runner(feed, hand), foreign_threads="openvino" in name) for name, hand in hands),
+        *(
+            Runner(name=name, call=runner(feed, hand), foreign_threads=not name.startswith("torch.compile"))
+            for name, hand in hands
+        ),
     ]
     with torch.no_grad():
         timed = passes(WallTimer(), runners, lambda: [tt.Call(one) for one in feed.fresh()], PASSES)
@@ -109,7 +112,7 @@ def by_hand(entry: Entry, *, small: bool) -> tuple[list[tuple[str, Any]], dict[s
     """What an engineer would make of the model without tt_core, and why some of it does not work."""
     built: list[tuple[str, Any]] = []
     failed: dict[str, str] = {}
-    for name, make in (("torch.compile", compiled), ("torch.compile, freezing", frozen), ("openvino", openvino)):
+    for name, make in HANDS.items():
         obj, samples = made(entry, small=small)
         feed = read(samples, obj, inference_function=entry.run)
 
@@ -177,6 +180,23 @@ def openvino(obj: Any, feed: Feed) -> Any:
     if not isinstance(obj, torch.nn.Module) or feed.inference_function is not None:
         raise tt.UsageError("not one module that is called with tensors")
     return OnOpenVINO(copy.deepcopy(obj), feed.samples[-1])
+
+
+def onnxruntime(obj: Any, feed: Feed) -> Any:
+    """ONNX Runtime on the whole model, the way its documentation shows."""
+    if not isinstance(obj, torch.nn.Module) or feed.inference_function is not None:
+        raise tt.UsageError("not one module that is called with tensors")
+    unit = tt.Unit(path="", module=obj, forward=obj.forward)
+    (calls,) = record(obj, feed, [unit], byte_cap=1 << 30)[""]
+    return onnxruntime_by_hand(unit, calls)
+
+
+HANDS: dict[str, Callable[[Any, Feed], Any]] = {
+    "torch.compile": compiled,
+    "torch.compile, freezing": frozen,
+    "openvino": openvino,
+    "onnxruntime": onnxruntime,
+}
 
 
 def show(one: dict[str, Any]) -> None:
