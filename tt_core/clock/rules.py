@@ -60,5 +60,5 @@ class Rules:
 
 UNIT = Rules()
 """Races between candidates for one unit."""
-PASSES = Rules(cap_s=20.0, patience=2.0)
+PASSES = Rules(cap_s=20.0, patience=1.0)
 """End-to-end races between cuts."""
