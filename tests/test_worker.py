@@ -147,8 +147,9 @@ def test_a_hang_ends_at_the_limit_with_all_it_started(folder, jobs):
 
 
 _PARENT = """
-import sys, tempfile
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite that runs in the background hands down that it is ignored
 sys.path.insert(0, sys.argv[1])
 import tt_core as tt
 try:
