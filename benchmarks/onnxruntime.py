@@ -27,36 +27,7 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Pa
 # this file bears the name of the package that it measures: its folder goes to the end, for `_backends`
 sys.path.append(str(Path(__file__).resolve().parent))
 
-from collections.abc import Callable  # noqa: E402
-from typing import Any  # noqa: E402
-
-import torch  # noqa: E402
-from _backends import moving, run  # noqa: E402
-
-import tt_core as tt  # noqa: E402
-
-
-def by_hand(unit: tt.Unit, calls: tt.Calls) -> Callable[..., Any]:
-    """The model exported and run the way that ONNX Runtime's documentation shows."""
-    import onnxruntime as ort
-
-    call, shapes = moving(unit, calls)
-    program: Any = torch.onnx.export(
-        unit.module, tuple(call.args), kwargs=call.kwargs, dynamic_shapes=shapes, dynamo=True, verbose=False
-    )
-    session = ort.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    ports = [port.name for port in session.get_inputs()]
-
-    def call_session(*args: torch.Tensor, **kwargs: torch.Tensor) -> list[torch.Tensor]:
-        given = (
-            {name: kwargs[name].numpy() for name in ports}
-            if kwargs
-            else dict(zip(ports, (a.numpy() for a in args), strict=True))
-        )
-        return [torch.from_numpy(array) for array in session.run(None, given)]
-
-    return call_session
-
+from _backends import onnxruntime_by_hand, run  # noqa: E402
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__ or "", "onnxruntime", {"by hand": by_hand}, (0.97, 1.0)))
+    sys.exit(run(__doc__ or "", "onnxruntime", {"by hand": onnxruntime_by_hand}, (0.97, 1.0)))

@@ -13,12 +13,9 @@ from typing import Any
 
 import torch
 
-try:
-    from torch._C._dynamo import guards as _dynamo_guards
-except ImportError:  # slower, not wrong
-    _dynamo_guards: Any = None  # type: ignore[no-redef]
+from tt_core.guards.dynamo import dynamo
 
-_TENSOR_GUARDS: Any = getattr(_dynamo_guards, "TensorGuards", None)
+_TENSOR_GUARDS: Any = getattr(dynamo, "TensorGuards", None)
 
 Check = Callable[..., bool]
 Dims = Sequence[Sequence[int | None]]

@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-try:
-    from torch._C._dynamo import guards as _dynamo_guards
-except ImportError:  # slower, not wrong
-    _dynamo_guards: Any = None  # type: ignore[no-redef]
+from tt_core.guards.dynamo import dynamo
 
 Version = Callable[[dict[Any, Any]], int]
 Versions = dict[int, tuple[dict[Any, Any], int]]
@@ -65,7 +62,7 @@ def _tried(version: Version | None) -> Version | None:
         return None
 
 
-dict_version: Version | None = _tried(getattr(_dynamo_guards, "dict_version", None))
+dict_version: Version | None = _tried(getattr(dynamo, "dict_version", None))
 """The version of a dict; None where there is none to trust."""
 
 
