@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tt_core.clock.block import TooSlowError
-from tt_core.clock.decide import beats, plainest, ties
+from tt_core.clock.decide import ahead, beats, plainest, ties
 from tt_core.values import Failure, Timing, Trial, frozen
 
 
@@ -85,6 +85,7 @@ def pick_depth(
     untuned_sum: float,
     *,
     tie_tolerance: float,
+    won_before: bool = False,
 ) -> Pick:
     """Picks among cuts, shallowest first: the shallowest that ties with the fastest of those that beat untuned.
 
@@ -93,16 +94,19 @@ def pick_depth(
         sums: per cut, the sum over samples of its lowest latencies, seconds.
         untuned_sum: the same of the untuned object.
         tie_tolerance: a difference of this share or less is none.
+        won_before: whether the cuts won an earlier run's races: being ahead again on the best guess is enough.
     """
     raced = [(i, t) for i, t in enumerate(timings) if t is not None]
     if not raced:
         return Pick(index=None, why="no depth could be measured")
-    winners = [(i, t) for i, t in raced if beats(t, tie_tolerance) and sums[i] < untuned_sum]
+    wins = ahead if won_before else beats
+    winners = [(i, t) for i, t in raced if wins(t, tie_tolerance) and sums[i] < untuned_sum]
     if not winners:
         return Pick(index=None, why=_no_depth([t for _, t in raced], tie_tolerance))
     fastest = min(winners, key=lambda one: one[1].interval.mid)[1]
     index, timing = next(one for one in winners if ties(one[1], fastest, tie_tolerance))
     why = f"{timing.speedup:.2f}x as fast as untuned"
+    why += "" if beats(timing, tie_tolerance) else " on the best guess of a short race"
     return Pick(index=index, why=why if timing is fastest else f"{why}; the shallowest that ties with the fastest")
 
 

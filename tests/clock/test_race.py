@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tt_core.clock import UNIT, Rules, Runner, TooSlowError, beats, kept, race
-from tt_core.clock.looks import promising
+from tt_core.clock.looks import promising, staying
 from tt_core.contain import Caught
 from tt_core.testing.fake_clock import FakeClock
-from tt_core.values import Call, Timing
+from tt_core.values import Call, Timing, evolve
 
 ONE = (Call(),)
 
@@ -231,6 +231,15 @@ def test_who_is_promising():
     ahead, level, won = [0.7, 1.2, 0.8] * 4, [0.99, 1.3, 0.9] * 4, [0.5] * 12
     assert promising({0: ahead, 1: level}, UNIT) == {0}
     assert promising({0: ahead, 2: won}, UNIT) == frozenset()
+
+
+def test_who_won_before_need_only_be_ahead():
+    """One slow round in eight hides a win from the interval; two races say enough. One behind races on."""
+    again = evolve(UNIT, won_before=True)
+    most = {0: [0.8] * 6 + [1.2] * 2}
+    assert staying(most, UNIT) == {0}
+    assert staying(most, again) == frozenset()
+    assert staying({0: [0.8] * 3 + [1.2] * 5}, again) == {0}
 
 
 def test_a_race_has_eight_rounds_however_slow():

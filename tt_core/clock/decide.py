@@ -14,6 +14,11 @@ def beats(timing: Timing, tie_tolerance: float) -> bool:
     return timing.interval.high < 1.0 / (1.0 + tie_tolerance)
 
 
+def ahead(timing: Timing, tie_tolerance: float) -> bool:
+    """Whether a runner is faster than the baseline by more than the tie tolerance on the best guess."""
+    return timing.interval.mid < 1.0 / (1.0 + tie_tolerance)
+
+
 def ties(timing: Timing, fastest: Timing, tie_tolerance: float, confidence: float = 0.99) -> bool:
     """Whether a runner is not shown to be slower than the fastest of its race by more than the tie tolerance.
 

@@ -14,7 +14,7 @@ def staying(ratios: Mapping[int, Sequence[float]], rules: Rules) -> frozenset[in
 
     A candidate leaves when it cannot win any more: its interval lies above what counts as faster than the baseline, or
     above the leader's by more than the tie tolerance. All leave when the leader has won: it is faster than the baseline
-    beyond the tolerance, and each other candidate is either out or known not to be slower by more than the tolerance.
+    beyond the tolerance (on the best guess, where an earlier race was won), and each other candidate is either out or known not to be slower by more than the tolerance.
 
     Args:
         ratios: per candidate still in the race, its time over the baseline's in each round.
@@ -30,7 +30,8 @@ def staying(ratios: Mapping[int, Sequence[float]], rules: Rules) -> frozenset[in
     tie = 1.0 + rules.tie_tolerance
     rivals = {who: ratio_interval(r, able[leader], rules.confidence) for who, r in able.items() if who != leader}
     near = {who: gap for who, gap in rivals.items() if gap.low <= tie}
-    won = median_interval(able[leader], rules.confidence).high < rules.faster
+    lead = median_interval(able[leader], rules.confidence)
+    won = (lead.mid if rules.won_before else lead.high) < rules.faster
     if won and all(gap.high <= tie for gap in near.values()):
         return frozenset()
     return frozenset({leader, *near})

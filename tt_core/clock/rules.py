@@ -23,6 +23,8 @@ class Rules:
         patience: while nobody has won, whoever is ahead by more than the tie tolerance on the best guess goes on to this
             many times `cap_s`: noise hides a difference longer, not for ever.
         confidence: of the intervals.
+        won_before: whether an earlier race was won: at a look, being ahead by more than the tie tolerance on the best
+            guess is a win then, since two races say so.
         tie_tolerance: a difference of this share or less is none.
         hopeless: a runner over its cap leaves before the first look when it never was under this many times the
             baseline's time.
@@ -41,6 +43,7 @@ class Rules:
     cap_s: float = 1.5
     patience: float = 4.0
     confidence: float = 0.99
+    won_before: bool = False
     tie_tolerance: float = 0.02
     hopeless: float = 20.0
     settle_s: float = 0.010

@@ -24,7 +24,7 @@ class Selected:
     why: str
 
 
-def by_race(run: Run, untuned: Untuned) -> Picker:
+def by_race(run: Run, untuned: Untuned, *, won_before: bool = False) -> Picker:
     """`auto_tune`'s rule: the shallowest cut that ties with the fastest of those that beat untuned."""
 
     def pick(measured: Sequence[Measured]) -> Pick:
@@ -35,6 +35,7 @@ def by_race(run: Run, untuned: Untuned) -> Picker:
             [sum(one.result.sample_s) for one in measured],
             sum(untuned.sample_s),
             tie_tolerance=run.options.tie_tolerance,
+            won_before=won_before,
         )
 
     return pick

@@ -48,7 +48,8 @@ def tuned_plan(
     run.depths[:] = [result]
     if one.cutting is not None:
         cutting = evolve(one.cutting, name=f"the plan at {one.cutting.name}")
-        (one,) = race_depth(run, [evolve(one, cutting=cutting)], 0, untuned, snapshot)
+        raced = [evolve(one, cutting=cutting)]
+        (one,) = race_depth(run, raced, 0, untuned, snapshot, won_before=made.origin == "cache")
         run.depths[:] = [one.result]
     return one
 
@@ -61,4 +62,4 @@ def remembered(
         return None
     if memory.plan.eager:
         return Selected(measured=(), index=None, why=f"an earlier run found nothing that beats it ({AGAIN})")
-    return select(run, first, by_race(run, untuned), snapshot) if first else None
+    return select(run, first, by_race(run, untuned, won_before=True), snapshot) if first else None

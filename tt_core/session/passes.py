@@ -26,8 +26,13 @@ class Cutting:
     foreign_threads: bool = False
 
 
-def race_cuts(run: Run, cuts: Sequence[Cutting], snapshot: state.Snapshot) -> tuple[PassTiming | Caught, ...]:
-    """Races the untuned object (first) and `cuts` over passes of the dataset; everything is off afterwards."""
+def race_cuts(
+    run: Run, cuts: Sequence[Cutting], snapshot: state.Snapshot, *, won_before: bool = False
+) -> tuple[PassTiming | Caught, ...]:
+    """Races the untuned object (first) and `cuts` over passes of the dataset; everything is off afterwards.
+
+    Where the only cut has won the races of an earlier run, being ahead again is enough.
+    """
     call = functools.partial(run.feed.run, run.obj)
     restore = snapshot.restore if run.feed_writes else nothing
     runners = [Runner(name="untuned", call=call, restore=restore)]
@@ -46,6 +51,7 @@ def race_cuts(run: Run, cuts: Sequence[Cutting], snapshot: state.Snapshot) -> tu
     rules = evolve(
         PASSES,
         cap_s=options.settings.pass_race_s,
+        won_before=won_before,
         tie_tolerance=options.tie_tolerance,
         seed=options.settings.seed,
     )

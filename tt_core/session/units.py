@@ -150,7 +150,7 @@ def _race(
     options = run.options
     rules = Rules(cap_s=options.settings.unit_race_s, tie_tolerance=options.tie_tolerance, seed=options.settings.seed)
     if run.planned is not None:  # a plan's candidate is installed whatever this says: one figure for the report
-        rules = evolve(rules, looks=rules.looks[:1])
+        rules = evolve(rules, looks=rules.looks[:1], least_calls=1)
     changes = calls.facts.writes_inputs or bool(calls.facts.writes_state)
     with quiet_falls():
         timings = race(
