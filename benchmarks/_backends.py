@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,12 +31,19 @@ By = Callable[[tt.Unit, tt.Calls], Callable[..., Any]]
 Row = dict[str, Any]
 
 
-def run(doc: str, ours: str, rivals: Mapping[str, By], goals: tuple[float, float]) -> int:
+def run(
+    doc: str,
+    ours: str,
+    rivals: Mapping[str, By],
+    goals: tuple[float, float],
+    beside: Mapping[str, tt.Candidate] = MappingProxyType({}),
+) -> int:
     """Reads the command line, measures, prints, and says which goals were missed.
 
     Args:
         doc: of the script.
         ours: the backend.
+        beside: other ways to build with it, by name: raced against the rivals too, without a goal.
         rivals: ways by hand, by name.
         goals: for the lower ends of time(rival) / time(ours): on models, and on a toy against the first rival.
 
@@ -51,10 +59,10 @@ def run(doc: str, ours: str, rivals: Mapping[str, By], goals: tuple[float, float
     warnings.simplefilter("ignore")
     entries = [Entry(TOY, toy), *BACKEND_ZOO]
     wanted = [e for e in entries if given.model in e.name and (not given.quick or e.name in {TOY, QUICK})]
-    names = TABLE if given.table else (ours,)
+    able = {name: tt.Candidate.of(name) for name in (TABLE if given.table else (ours,))} | dict(beside)
     rows = []
     for entry in wanted:
-        rows.append(measure(entry, ours, names, rivals, small=given.quick))
+        rows.append(measure(entry, [ours, *beside], able, rivals, small=given.quick))
         show(rows[-1], ours)
     if given.json:
         given.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=1), "utf-8")
@@ -69,8 +77,10 @@ def toy(small: bool) -> tuple[nn.Module, list[torch.Tensor]]:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval(), [torch.randn(4, 8)]
 
 
-def measure(entry: Entry, ours: str, names: Sequence[str], rivals: Mapping[str, By], *, small: bool) -> Row:
-    """Builds one model every way, races all of them, then ours against each rival alone."""
+def measure(
+    entry: Entry, ours: Sequence[str], able: Mapping[str, tt.Candidate], rivals: Mapping[str, By], *, small: bool
+) -> Row:
+    """Builds one model every way, races all of them, then each of ours against each rival alone."""
     module, data = made(entry, small=small)
     unit = tt.Unit(path="", module=module, forward=module.forward)
     feed = samples.read(data, module)
@@ -78,18 +88,20 @@ def measure(entry: Entry, ours: str, names: Sequence[str], rivals: Mapping[str, 
     failed: dict[str, str] = {}
     runners = [Runner(name="eager", call=module.forward)]
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            _add_backend(name, unit, calls, Path(folder), runners, failed)
+        for name, candidate in able.items():
+            _add_backend(name, candidate, unit, calls, Path(folder), runners, failed)
         for name, by in rivals.items():
             _add_rival(name, by, unit, calls, runners, failed)
         inputs = [sample.call for sample in calls.samples]
         timed = race(WallTimer(), runners, lambda: inputs)
-        against = {name: _duel(name, ours, runners, inputs) for name in rivals}
+        against = {name: _duel(name, ours[0], runners, inputs) for name in rivals}
+        beside = {f"{name}: {own}": _duel(name, own, runners, inputs) for name in rivals for own in ours[1:]}
     good = {r.name: t for r, t in zip(runners, timed, strict=True) if isinstance(t, tt.Timing)}
     failed |= {r.name: t.reason for r, t in zip(runners, timed, strict=True) if isinstance(t, Caught)}
     return {
         "model": entry.name,
         "against": against,
+        "beside": beside,
         "of_eager": {n: [t.interval.low, t.interval.mid, t.interval.high] for n, t in good.items() if n != "eager"},
         "median_s": {name: timing.median for name, timing in good.items()},
         "build_s": {name: timing.build_s for name, timing in good.items() if timing.build_s},
@@ -99,19 +111,25 @@ def measure(entry: Entry, ours: str, names: Sequence[str], rivals: Mapping[str, 
 
 
 def _add_backend(
-    name: str, unit: tt.Unit, calls: tt.Calls, folder: Path, runners: list[Runner], failed: dict[str, str]
+    name: str,
+    candidate: tt.Candidate,
+    unit: tt.Unit,
+    calls: tt.Calls,
+    folder: Path,
+    runners: list[Runner],
+    failed: dict[str, str],
 ) -> None:
     """Adds a backend's built to the race, or why there is none."""
     inside = folder / name
     inside.mkdir()
     plugins = Plugins.load()
-    if name not in plugins.backends:
+    if candidate.name not in plugins.backends:
         failed[name] = "not installed"
         return
     limits = tt.Limits(seconds=600.0, folder=inside)
-    chain = build(plugins, tt.Candidate.of(name), unit, calls, CPU, limits, WallTimer().now)
+    chain = build(plugins, candidate, unit, calls, CPU, limits, WallTimer().now)
     if isinstance(chain, Chain):
-        call, foreign = chain.built.call, plugins.backends[name].own_threads
+        call, foreign = chain.built.call, plugins.backends[candidate.name].own_threads
         runners.append(Runner(name=name, call=call, foreign_threads=foreign, build_s=chain.seconds))
     else:
         failed[name] = chain.reason
@@ -160,6 +178,9 @@ def show(row: Row, ours: str) -> None:
         against = row["against"].get(name)
         last = "" if against is None else f"   {against[1]:.2f} ({against[0]:.2f}-{against[2]:.2f}) of {ours}'s time"
         print(f"  {name:<26}{mid:.3f} ({low:.3f}-{high:.3f}){last}")
+    for name, against in row["beside"].items():
+        if against is not None:
+            print(f"  {name}: {against[1]:.2f} ({against[0]:.2f}-{against[2]:.2f})")
     for name, reason in row["failed"].items():
         print(f"  {name:<26}{reason[:120]}", flush=True)
 

@@ -23,7 +23,7 @@ from torch import nn
 from tt_core.errors import DeclinedError, FallbackWarning
 from tt_core.guards import UNREADABLE, Fall, Why, compile_pick
 from tt_core.install.counts import Count
-from tt_core.install.entry import ERRORS_KEPT, Entry, MovedError, Route
+from tt_core.install.entry import ERRORS_KEPT, Entry, Route
 from tt_core.values import Unit
 
 if TYPE_CHECKING:
@@ -182,11 +182,16 @@ class OneKey(Dispatcher):
         if not served:
             return self.fall(args, kwargs)
         try:
-            return route.serve(*args, **kwargs)
-        except MovedError:
-            return self.fall(args, kwargs)
+            result = route.serve(*args, **kwargs)
+            moved = route.after is not None and not route.after()
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
+        else:
+            if moved:
+                return self.fall(args, kwargs)
+            if (hits := route.hits) is not None:
+                hits.add()
+            return result
         return self.failed(route, caught, args, kwargs)
 
 
@@ -217,11 +222,16 @@ class ManyKeys(Dispatcher):
         else:
             return self.fall(args, kwargs)
         try:
-            return route.serve(*args, **kwargs)
-        except MovedError:
-            return self.fall(args, kwargs)
+            result = route.serve(*args, **kwargs)
+            moved = route.after is not None and not route.after()
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
+        else:
+            if moved:
+                return self.fall(args, kwargs)
+            if (hits := route.hits) is not None:
+                hits.add()
+            return result
         return self.failed(route, caught, args, kwargs)
 
 

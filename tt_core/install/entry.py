@@ -58,9 +58,13 @@ class Entry:
 
 
 class Route:
-    """An entry in service: its guard, the callable that serves, its counts. `guard` and `serve` are swapped as it goes."""
+    """An entry in service: its guard, the callable that serves, its counts. `guard` and `serve` are swapped as it goes.
 
-    __slots__ = ("_inner", "entry", "errors", "explain", "guard", "hits", "retired", "serve", "watch")
+    `after`, where there is one, is asked once the work is launched: whether the weights are those that the built was made
+    from. If not the result is dropped and the original runs.
+    """
+
+    __slots__ = ("after", "entry", "errors", "explain", "guard", "hits", "retired", "serve", "watch")
 
     guard: Callable[..., bool]
     serve: Callable[..., Any]
@@ -70,15 +74,14 @@ class Route:
         compiled = compile_guard(entry.unit, entry.claim)
         self.entry = entry
         self.guard = compiled.accepts
+        self.after = compiled.after
         self.watch = compiled.watch
         self.explain: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Why, ...]] = compiled.explain
         self.errors = Count()
         self.retired = False
         self.hits = None
         call = entry.built.call if entry.built.concurrent else _one_at_a_time(entry.built.call)
-        call = call if compiled.after is None else _looked_after(call, compiled.after)
-        self._inner = call if entry.facts.aliases else self._first(call)
-        self.serve = self._inner
+        self.serve = call if entry.facts.aliases else self._first(call)
 
     def retire(self) -> None:
         """Serves nothing any more."""
@@ -88,11 +91,6 @@ class Route:
     def count(self, on: bool) -> None:
         """Starts to count hits from 0, or stops."""
         self.hits = Count() if on else None
-        self._use(self._inner)
-
-    def _use(self, call: Callable[..., Any]) -> None:
-        self._inner = call
-        self.serve = call if self.hits is None else _counted(call, self.hits)
 
     def _first(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Looks at the first result: a built that runs in inference mode must not hand inference tensors to others."""
@@ -102,24 +100,10 @@ class Route:
             if torch.is_inference_mode_enabled() or _has_inference((args, kwargs)):
                 return result
             foreign = _has_inference(result)
-            self._use(_normal(call) if foreign else call)
+            self.serve = _normal(call) if foreign else call
             return _cloned(result) if foreign else result
 
         return look
-
-
-class MovedError(Exception):
-    """The weights were not those that the built was made from: its result is dropped, the original runs."""
-
-
-def _looked_after(call: Callable[..., Any], unchanged: Callable[[], bool]) -> Callable[..., Any]:
-    def serve(*args: Any, **kwargs: Any) -> Any:
-        result = call(*args, **kwargs)
-        if not unchanged():
-            raise MovedError
-        return result
-
-    return serve
 
 
 def _refuse(*_: Any, **__: Any) -> bool:
@@ -136,15 +120,6 @@ def _one_at_a_time(call: Callable[..., Any]) -> Callable[..., Any]:
             held[:] = [threading.RLock(), forks[0]]
         with held[0]:
             return call(*args, **kwargs)
-
-    return serve
-
-
-def _counted(call: Callable[..., Any], hits: Count) -> Callable[..., Any]:
-    def serve(*args: Any, **kwargs: Any) -> Any:
-        result = call(*args, **kwargs)
-        hits.add()
-        return result
 
     return serve
 

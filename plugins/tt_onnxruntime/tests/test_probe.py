@@ -94,18 +94,18 @@ def test_no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's number of threads, no long spinning after calls, everything optimised; on a GPU no TF32."""
+    """Torch's number of threads, no spinning after calls unless asked for, everything optimised; on a GPU no TF32."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    monkeypatch.setattr(options, "installed", lambda _: "1.32.0")
     made = options.settings_of(CPU, {}).session_options()
     assert made.intra_op_num_threads == 3
-    assert made.get_session_config_entry("session.intra_op.spin_duration_us") == "200"
+    assert made.get_session_config_entry("session.force_spinning_stop") == "1"
     assert made.graph_optimization_level.name == "ORT_ENABLE_ALL"
     never = options.settings_of(CPU, {"spinning": False}).session_options()
     assert never.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    monkeypatch.setattr(options, "installed", lambda _: "1.31.2")
-    older = options.settings_of(CPU, {}).session_options()
-    assert older.get_session_config_entry("session.force_spinning_stop") == "1"
+    always = options.settings_of(CPU, {"spinning": "always"}).session_options()
+    assert always.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+    with pytest.raises(RuntimeError, match="force_spinning_stop"):
+        always.get_session_config_entry("session.force_spinning_stop")
     assert options.settings_of(CPU, {}).providers() == ["CPUExecutionProvider"]
     first, second = options.settings_of(torch.device("cuda:1"), {}).providers()
     assert first == ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 0})

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 import tt_core as tt
-from tt_onnxruntime.probe import PROVIDERS, installed, numbers
+from tt_onnxruntime.probe import PROVIDERS
 
-_KNOWN = {"spinning": (True, False)}
-
-_KNOWS_DURATION = (1, 32)
-"""A release that limits how long threads spin; older ones (which of them is not known) stop with the call."""
-
-_SPIN_US = "200"
-"""Longer than the gaps between operators and between calls back to back."""
+_WAITING = {
+    True: ("session.force_spinning_stop", "1"),
+    False: ("session.intra_op.allow_spinning", "0"),
+    "always": ("session.intra_op.allow_spinning", "1"),
+}
+"""As it comes a pool spins 20 ms and more after each call, and takes a core from the neighbour all that time."""
+_KNOWN = {"spinning": tuple(_WAITING)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +27,13 @@ class Settings:
     Attributes:
         device: of the tensors.
         threads: of the session's pool, the caller's own among them.
-        spinning: whether its threads wait for the next operator by spinning, for a fifth of a millisecond at most.
+        spinning: whether its threads wait for the next operator by spinning: True: until the call returns; "always": for
+            20 ms after it too, as ONNX Runtime comes.
     """
 
     device: torch.device
     threads: int
-    spinning: bool
+    spinning: bool | str
 
     def session_options(self) -> Any:
         """The options of a session: everything optimised, nothing printed."""
@@ -43,16 +44,8 @@ class Settings:
         made.intra_op_num_threads = self.threads
         made.inter_op_num_threads = 1
         made.log_severity_level = 4
-        made.add_session_config_entry(*self._waiting())
+        made.add_session_config_entry(*_WAITING[self.spinning])
         return made
-
-    def _waiting(self) -> tuple[str, str]:
-        """As it comes a pool spins 20 ms and more after each call, and takes a core from the neighbour all that time."""
-        if not self.spinning:
-            return "session.intra_op.allow_spinning", "0"
-        if numbers(installed("onnxruntime") or "") >= _KNOWS_DURATION:
-            return "session.intra_op.spin_duration_us", _SPIN_US
-        return "session.force_spinning_stop", "1"
 
     def providers(self) -> list[Any]:
         """The device's provider, and on a GPU the CPU's for what it lacks; float32 stays float32."""
@@ -74,4 +67,4 @@ def settings_of(device: torch.device, options: Mapping[str, Any]) -> Settings:
         if value not in _KNOWN[name]:
             known = ", ".join(map(str, _KNOWN[name]))
             raise tt.BuildRefusedError(f"unknown {name} {value!r}", f"known values: {known}")
-    return Settings(device=device, threads=torch.get_num_threads(), spinning=bool(options.get("spinning", True)))
+    return Settings(device=device, threads=torch.get_num_threads(), spinning=options.get("spinning", True))

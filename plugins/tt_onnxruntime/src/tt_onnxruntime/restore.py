@@ -50,7 +50,7 @@ def restore(
 def _restored(
     unit: tt.Unit, key: tt.CallKey, covers: tt.Shapes, dumped: Mapping[str, Any], folder: Path, device: torch.device
 ) -> tt.Built:
-    settings = settings_of(device, {"spinning": bool(dumped["spinning"])})
+    settings = settings_of(device, {"spinning": dumped["spinning"]})
     sizes = tuple(tuple(int(n) for n in size) for size in dumped["sizes"])
     if not covers.admit(sizes):
         raise tt.BuildRefusedError("its sizes are not those that it covers")
