@@ -15,6 +15,7 @@ from tt_core.errors import BuildRefusedError
 from tt_core.flat.dims import around, dynamic_shapes
 from tt_core.flat.quiet import quiet
 from tt_core.flat.same import same_program
+from tt_core.flat.writes import may_write_outside
 from tt_core.values import Axis, Shapes, frozen
 
 Sizes = Sequence[Sequence[int]]
@@ -113,7 +114,7 @@ def export(module: nn.Module, example: tuple[torch.Tensor, ...], shapes: Shapes,
 
 
 def _refuse_writes(program: torch.export.ExportedProgram, names: Sequence[str]) -> None:
-    if not any(_writes(node) for node in program.graph.nodes):
+    if not may_write_outside(program.graph):
         return
     signature = program.run_decompositions({}).graph_signature  # only the functional form says what reaches the outside
     if signature.buffers_to_mutate:
@@ -121,12 +122,6 @@ def _refuse_writes(program: torch.export.ExportedProgram, names: Sequence[str]) 
     if signature.user_inputs_to_mutate:
         places = [list(signature.user_inputs).index(name) for name in signature.user_inputs_to_mutate.values()]
         raise BuildRefusedError(f"it writes to its inputs ({', '.join(names[i] for i in places)})")
-
-
-def _writes(node: Any) -> bool:
-    """Whether a node's operator writes to one of its arguments."""
-    schema = getattr(node.target, "_schema", None)  # the one place that says so
-    return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
 
 
 def _read(program: torch.export.ExportedProgram, wanted: Shapes) -> Exported:
