@@ -10,6 +10,7 @@ import pytest
 import torch
 from jit_units import Make, Mlp, assert_near, build_jit
 from torch import nn
+from torch._dynamo.utils import counters
 
 import tt_core as tt
 
@@ -93,11 +94,14 @@ def test_every_spelling_is_one_program(make: Make, compiles: list[int]) -> None:
     assert len(compiles) == 1
 
 
-def test_inference_mode_and_gradients_on(make: Make, compiles: list[int]) -> None:
+@pytest.mark.parametrize("freezing", [False, True])
+def test_inference_mode_and_gradients_on(make: Make, compiles: list[int], freezing: bool) -> None:
     """Callers in inference mode, with tensors made in it or before it, or with gradients on: no compile, no warning."""
     model, x = Mlp().eval(), torch.randn(4, 8)
-    built = build_jit(make(model, tt.Call(x)))
+    before = counters["stats"]["unique_graphs"]
+    built = build_jit(make(model, tt.Call(x)), freezing=freezing)
     count = len(compiles)
+    assert counters["stats"]["unique_graphs"] - before == (1 if freezing else 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with torch.inference_mode():

@@ -62,6 +62,8 @@ class _Jit:
         self._open = self._whole = True
         self._thread = Thread()
         self._patches = _patches(options, calls.facts)
+        # frozen programs cannot come from the compiler's cache: a second one for inference tensors would double the build
+        self._modes = (False,) if options.freezing and _may_copy(calls.facts) else (False, True)
         self._parts = Parts(calls.facts, unit.path, self._thread)
         self._graphs = Graphs(self._patches, self._parts.late, self._thread)
         self._signature = frame.signature_of(unit.forward)
@@ -116,7 +118,7 @@ class _Jit:
     def _compile(self, arguments: Arguments) -> tuple[int, int]:
         """Runs every case with the compiler on; how many graphs the first one took, of how many frames of Python."""
         graphs, entered, before = 0, 0, frames()
-        for inference in (False, True):
+        for inference in self._modes:
             for number, case in enumerate(arguments.cases()):
                 with ambient(self._calls.key, inference=inference), tolerant(narrowed=bool(case[1])):
                     self._trace(arguments, case, inference=inference, must_move=not number)
@@ -147,7 +149,7 @@ class _Jit:
         """
         before = self._graphs.compiled
         self._missing = False
-        for inference in (False, True):
+        for inference in self._modes:
             for case in arguments.cases():
                 with ambient(self._calls.key, inference=inference), tolerant(narrowed=bool(case[1])):
                     args, kwargs = arguments.copy(case, inference=inference)
@@ -162,7 +164,7 @@ class _Jit:
         names = {
             "_tt_grad": torch.is_grad_enabled,
             "_tt_inference": torch.is_inference_mode_enabled,
-            "_tt_moded": _moded(run),
+            "_tt_moded": _moded(run, copies=True not in self._modes),
             "_tt_run": run,
         }
         return frame.made(self._signature, _SERVICE, names)
@@ -213,16 +215,35 @@ def _compiled(entry: Callable[..., Any], graphs: Graphs, *, fullgraph: bool) -> 
     return made
 
 
-def _moded(run: Callable[..., Any]) -> Callable[..., Any]:
-    """`run` for callers in inference mode, or with gradients on where nothing wants one."""
+def _may_copy(facts: tt.Facts) -> bool:
+    """Whether a unit may be given copies of its inputs: it neither writes to them nor hands them on."""
+    return not facts.writes_inputs and not facts.aliases
+
+
+def _moded(run: Callable[..., Any], *, copies: bool) -> Callable[..., Any]:
+    """`run` for callers in inference mode, or with gradients on where nothing wants one.
+
+    Args:
+        run: the programs.
+        copies: whether there is none for inference tensors, which are then copied.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.is_inference_mode_enabled() and _inference((args, kwargs)):
+        inference = torch.is_inference_mode_enabled() and _inference((args, kwargs))
+        if inference and not copies:
             return run(*args, **kwargs)
         with torch.inference_mode(False), torch.no_grad():
+            if inference:
+                args, kwargs = _copied((args, kwargs))
             return run(*args, **kwargs)
 
     return call
+
+
+def _copied(given: tuple[Any, Any]) -> Any:
+    """The arguments with inference tensors as normal ones. Inference mode is off."""
+    leaves, spec = tt.flatten(given)
+    return tt.unflatten(spec, [x.clone() if isinstance(x, torch.Tensor) and x.is_inference() else x for x in leaves])
 
 
 def _inference(value: Any) -> bool:
