@@ -349,9 +349,9 @@ def test_export_result_sizes() -> None:
     """Sizes of results are computed from sizes of inputs."""
     one, _ = exported(
         Fn(lambda x, y: (torch.cat([x, y]), nn.functional.avg_pool1d(x.t(), 3, 2), (x * 2).reshape(-1))),
-        *(Call(torch.rand(n, 4), torch.rand(m, 4)) for n, m in ((9, 5), (20, 8))),
+        *(Call(torch.rand(n, 4), torch.rand(m, 4)) for n, m in ((9, 5), (21, 8))),
     )
-    for n, m in ((9, 5), (12, 7), (20, 6)):
+    for n, m in ((9, 5), (13, 7), (21, 6)):  # torch 2.11 takes the parity of a pooled size for a condition
         x, y = torch.rand(n, 4), torch.rand(m, 4)
         expected = (torch.cat([x, y]), nn.functional.avg_pool1d(x.t(), 3, 2), x.reshape(-1))
         assert one.fits((x.shape, y.shape))
