@@ -7,7 +7,7 @@ from importlib import metadata
 
 import torch
 
-_DISTRIBUTIONS = ("tt-core", "torch", "transformers")
+_DISTRIBUTIONS = ("tt-core", "transformers")
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -16,11 +16,11 @@ def environment(device: torch.device) -> dict[str, str]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": str(device),
+        "torch": str(torch.__version__),  # its distribution's does not always tell one build from another
         "threads": str(torch.get_num_threads()),
         "cpu": torch.backends.cpu.get_cpu_capability(),
     }
     facts |= {name: version for name in _distributions() if (version := _version(name))}
-    facts["torch"] = str(torch.__version__)  # the distribution's does not always tell one build from another
     if device.type != "cpu":
         module = torch.get_device_module(device)
         facts["accelerator"] = (
@@ -30,7 +30,7 @@ def environment(device: torch.device) -> dict[str, str]:
 
 
 def _distributions() -> list[str]:
-    """Our own, torch, and the distributions of all plugins."""
+    """Our own, that of the models used most, and those of all plugins."""
     plugins = {point.dist.name for point in metadata.entry_points(group="tt_core") if point.dist is not None}
     return [*_DISTRIBUTIONS, *sorted(plugins)]
 
