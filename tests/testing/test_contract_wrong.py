@@ -31,7 +31,9 @@ def outcomes(tmp_path_factory):
     """By class and promise, how its tests ended and what they said: one run of all wrong backends."""
     report = tmp_path_factory.mktemp("wrong") / "report.xml"
     command = [sys.executable, "-m", "pytest", str(FILE), "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # a plugin that this run has may not stand another inside
+    alone = os.environ | {
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"
+    }  # a plugin that this run has may not stand another inside
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
     assert report.exists(), done.stdout + done.stderr
     found = defaultdict(lambda: defaultdict(list))
