@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -31,10 +30,7 @@ def outcomes(tmp_path_factory):
     """By class and promise, how its tests ended and what they said: one run of all wrong backends."""
     report = tmp_path_factory.mktemp("wrong") / "report.xml"
     command = [sys.executable, "-m", "pytest", str(FILE), "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    alone = os.environ | {
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"
-    }  # a plugin that this run has may not stand another inside
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert report.exists(), done.stdout + done.stderr
     found = defaultdict(lambda: defaultdict(list))
     for case in ET.parse(report).iter("testcase"):
