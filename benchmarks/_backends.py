@@ -43,9 +43,9 @@ def run(
     Args:
         doc: of the script.
         ours: the backend.
-        beside: other ways to build with it, by name: raced against the rivals too, without a goal.
         rivals: ways by hand, by name.
         goals: for the lower ends of time(rival) / time(ours): on models, and on a toy against the first rival.
+        beside: other ways to build with it, by name: raced against the rivals too, without a goal.
 
     Returns:
         The exit status.

@@ -14,7 +14,8 @@ def staying(ratios: Mapping[int, Sequence[float]], rules: Rules) -> frozenset[in
 
     A candidate leaves when it cannot win any more: its interval lies above what counts as faster than the baseline, or
     above the leader's by more than the tie tolerance. All leave when the leader has won: it is faster than the baseline
-    beyond the tolerance (on the best guess, where an earlier race was won), and each other candidate is either out or known not to be slower by more than the tolerance.
+    beyond the tolerance (on the best guess, where an earlier race was won), and each other candidate is either out or known
+    not to be slower by more than the tolerance.
 
     Args:
         ratios: per candidate still in the race, its time over the baseline's in each round.

@@ -118,6 +118,21 @@ class Dispatcher:
         self.falls: Mapping[Fall, Count] = {kind: Count() for kind in Fall}
         self._warned: dict[Fall, object] = {}
 
+    def answer(self, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The built's answer to a call that its guard let in; the original's where the built breaks, or its weights moved."""
+        try:
+            result = route.serve(*args, **kwargs)
+            moved = route.after is not None and not route.after()
+        except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
+            caught = error
+        else:
+            if moved:
+                return self.fall(args, kwargs)
+            if (hits := route.hits) is not None:
+                hits.add()
+            return result
+        return self.failed(route, caught, args, kwargs)
+
     def fall(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The original's answer, the fall counted and warned about once per kind."""
         if not self._closed:
@@ -181,18 +196,7 @@ class OneKey(Dispatcher):
             served = False
         if not served:
             return self.fall(args, kwargs)
-        try:
-            result = route.serve(*args, **kwargs)
-            moved = route.after is not None and not route.after()
-        except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
-            caught = error
-        else:
-            if moved:
-                return self.fall(args, kwargs)
-            if (hits := route.hits) is not None:
-                hits.add()
-            return result
-        return self.failed(route, caught, args, kwargs)
+        return self.answer(route, args, kwargs)
 
 
 class ManyKeys(Dispatcher):
@@ -221,18 +225,7 @@ class ManyKeys(Dispatcher):
                 break
         else:
             return self.fall(args, kwargs)
-        try:
-            result = route.serve(*args, **kwargs)
-            moved = route.after is not None and not route.after()
-        except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
-            caught = error
-        else:
-            if moved:
-                return self.fall(args, kwargs)
-            if (hits := route.hits) is not None:
-                hits.add()
-            return result
-        return self.failed(route, caught, args, kwargs)
+        return self.answer(route, args, kwargs)
 
 
 def dispatcher(unit: Unit, entries: Sequence[Entry]) -> Dispatcher:

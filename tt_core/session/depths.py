@@ -141,20 +141,14 @@ def _failures(run: Run, tuned: Sequence[Tuned]) -> list[str]:
 
 
 def race_depth(
-    run: Run,
-    measured: Sequence[Measured],
-    new: int,
-    untuned: Untuned,
-    snapshot: state.Snapshot,
-    *,
-    won_before: bool = False,
+    run: Run, measured: Sequence[Measured], new: int, untuned: Untuned, snapshot: state.Snapshot
 ) -> list[Measured]:
     """Races `measured[new]` against untuned and the best cut so far; returns all with what the race saw."""
     best = _best([one for i, one in enumerate(measured) if i != new])
     racers = [one for one in (measured[new], best) if one is not None and one.cutting is not None]
     run.tell("passes", depth=measured[new].result.cut.depths[0])
     cuttings = [one.cutting for one in racers if one.cutting is not None]
-    raced = race_cuts(run, cuttings, snapshot, won_before=won_before)
+    raced = race_cuts(run, cuttings, snapshot, won_before=measured[new].result.origin == "cache")
     return _seen(measured, racers, raced, untuned)
 
 

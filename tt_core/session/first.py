@@ -48,8 +48,7 @@ def tuned_plan(
     run.depths[:] = [result]
     if one.cutting is not None:
         cutting = evolve(one.cutting, name=f"the plan at {one.cutting.name}")
-        raced = [evolve(one, cutting=cutting)]
-        (one,) = race_depth(run, raced, 0, untuned, snapshot, won_before=made.origin == "cache")
+        (one,) = race_depth(run, [evolve(one, cutting=cutting)], 0, untuned, snapshot)
         run.depths[:] = [one.result]
     return one
 
