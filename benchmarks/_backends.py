@@ -19,9 +19,10 @@ from torch import nn
 import tt_core as tt
 from tt_core import samples
 from tt_core.build import Chain, build
-from tt_core.clock import Rules, Runner, WallTimer, race
+from tt_core.clock import UNIT, Rules, Runner, WallTimer, race
 from tt_core.contain import Caught, attempt
 from tt_core.plugins import Plugins
+from tt_core.values import frozen
 
 TOY = "toy, 2 layers"
 QUICK = "encoder, 4 layers"
@@ -37,6 +38,7 @@ def run(
     rivals: Mapping[str, By],
     goals: tuple[float, float],
     beside: Mapping[str, tt.Candidate] = MappingProxyType({}),
+    rest_s: float = 0.0,
 ) -> int:
     """Reads the command line, measures, prints, and says which goals were missed.
 
@@ -46,6 +48,8 @@ def run(
         rivals: ways by hand, by name.
         goals: for the lower ends of time(rival) / time(ours): on models, and on a toy against the first rival.
         beside: other ways to build with it, by name: raced against the rivals too, without a goal.
+        rest_s: between the blocks of a race of two, seconds: for threads that spin on after a call, on a core that the
+            other one needs.
 
     Returns:
         The exit status.
@@ -60,13 +64,15 @@ def run(
     entries = [Entry(TOY, toy), *BACKEND_ZOO]
     wanted = [e for e in entries if given.model in e.name and (not given.quick or e.name in {TOY, QUICK})]
     able = {name: tt.Candidate.of(name) for name in (TABLE if given.table else (ours,))} | dict(beside)
-    rows = []
+    rows, first = [], next(iter(rivals))
     for entry in wanted:
-        rows.append(measure(entry, [ours, *beside], able, rivals, small=given.quick))
+        of = {name: goals[1] if entry.name == TOY and name == first else goals[0] for name in rivals}
+        duels = Duels(ours=[ours, *beside], goals=of, rest_s=rest_s)
+        rows.append(measure(entry, duels, able, rivals, small=given.quick) | {"goals": of})
         show(rows[-1], ours)
     if given.json:
         given.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=1), "utf-8")
-    missed = [text for row in rows for text in _missed(row, rivals, goals)]
+    missed = [text for row in rows for text in _missed(row)]
     print(*(f"MISSED: {text}" for text in missed), sep="\n")
     return 1 if missed else 0
 
@@ -78,7 +84,7 @@ def toy(small: bool) -> tuple[nn.Module, list[torch.Tensor]]:
 
 
 def measure(
-    entry: Entry, ours: Sequence[str], able: Mapping[str, tt.Candidate], rivals: Mapping[str, By], *, small: bool
+    entry: Entry, duels: Duels, able: Mapping[str, tt.Candidate], rivals: Mapping[str, By], *, small: bool
 ) -> Row:
     """Builds one model every way, races all of them, then each of ours against each rival alone."""
     module, data = made(entry, small=small)
@@ -94,8 +100,9 @@ def measure(
             _add_rival(name, by, unit, calls, runners, failed)
         inputs = [sample.call for sample in calls.samples]
         timed = race(WallTimer(), runners, lambda: inputs)
-        against = {name: _duel(name, ours[0], runners, inputs) for name in rivals}
-        beside = {f"{name}: {own}": _duel(name, own, runners, inputs) for name in rivals for own in ours[1:]}
+        first, *others = duels.ours
+        against = {name: duels.race(name, first, runners, inputs) for name in rivals}
+        beside = {f"{name}: {own}": duels.race(name, own, runners, inputs) for name in rivals for own in others}
     good = {r.name: t for r, t in zip(runners, timed, strict=True) if isinstance(t, tt.Timing)}
     failed |= {r.name: t.reason for r, t in zip(runners, timed, strict=True) if isinstance(t, Caught)}
     return {
@@ -153,22 +160,45 @@ def _add_rival(
         runners.append(Runner(name=name, call=hand, foreign_threads=True))
 
 
-def rest() -> None:
-    """Lets the threads of a pool fall asleep: some spin on for 20 ms after a call, on a core that the rival needs."""
-    time.sleep(0.03)
+LOOKS = (*UNIT.looks, 512, 768, 1024, 1536)
 
 
-def _duel(rival: str, ours: str, runners: Sequence[Runner], inputs: Sequence[tt.Call]) -> list[float] | None:
-    """Time of a rival over ours, in a race of the two that goes on until 2 % are decided, or 4 s of calls each.
+def until(goal: float) -> Rules:
+    """A race of two that goes on until the interval of time(rival) / time(ours) lies on one side of the goal, or 20 s of calls each.
 
-    In the race of all, both leave as soon as they beat eager.
+    The goal takes the place of the tie tolerance: ours "wins" when it is surely above it, and leaves when it surely is not.
+    One timed call is a block's least: where neighbours come and go, two calls say more the nearer they are.
     """
-    known = {runner.name: runner for runner in runners}
-    if rival not in known or ours not in known:
-        return None
-    duel = [Runner(name=n, call=known[n].call, leave=rest, foreign_threads=True) for n in (rival, ours)]
-    timed = race(WallTimer(), duel, lambda: inputs, Rules(cap_s=4.0))[1]
-    return None if isinstance(timed, Caught) else [1 / getattr(timed.interval, end) for end in ("high", "mid", "low")]
+    return Rules(cap_s=20.0, patience=1.0, tie_tolerance=goal - 1, least_calls=1, looks=LOOKS)
+
+
+@frozen
+class Duels:
+    """Races of two: in the race of all, whoever beats eager leaves.
+
+    Attributes:
+        ours: what is raced against each rival.
+        goals: per rival, of time(rival) / time(ours).
+        rest_s: between blocks, seconds.
+    """
+
+    ours: Sequence[str]
+    goals: Mapping[str, float]
+    rest_s: float
+
+    def race(self, rival: str, ours: str, runners: Sequence[Runner], inputs: Sequence[tt.Call]) -> list[float] | None:
+        """Time of the rival over ours: low, middle, high."""
+        known = {runner.name: runner for runner in runners}
+        if rival not in known or ours not in known:
+            return None
+        duel = [Runner(name=n, call=known[n].call, leave=self._rest, foreign_threads=True) for n in (rival, ours)]
+        timed = race(WallTimer(), duel, lambda: inputs, until(self.goals[rival]))[1]
+        return (
+            None if isinstance(timed, Caught) else [1 / getattr(timed.interval, end) for end in ("high", "mid", "low")]
+        )
+
+    def _rest(self) -> None:
+        time.sleep(self.rest_s)
 
 
 def show(row: Row, ours: str) -> None:
@@ -185,11 +215,10 @@ def show(row: Row, ours: str) -> None:
         print(f"  {name:<26}{reason[:120]}", flush=True)
 
 
-def _missed(row: Row, rivals: Mapping[str, By], goals: tuple[float, float]) -> list[str]:
+def _missed(row: Row) -> list[str]:
     """Which goals a model missed; a rival that does not run is none, but the first one has to."""
     found = []
-    for i, name in enumerate(rivals):
-        goal = goals[1] if row["model"] == TOY and i == 0 else goals[0]
+    for i, (name, goal) in enumerate(row["goals"].items()):
         against = row["against"][name]
         if against is None and (i == 0 or name not in row["failed"]):
             found.append(f"{row['model']}: not raced with {name}")

@@ -34,4 +34,4 @@ import tt_core as tt  # noqa: E402
 
 if __name__ == "__main__":
     always = {"spinning on": tt.Candidate.of("onnxruntime", spinning="always")}
-    sys.exit(run(__doc__ or "", "onnxruntime", {"by hand": onnxruntime_by_hand}, (0.97, 1.0), always))
+    sys.exit(run(__doc__ or "", "onnxruntime", {"by hand": onnxruntime_by_hand}, (0.97, 1.0), always, 0.03))
