@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _backends import QUICK, TOY, toy, until
 from _zoo import BACKEND_ZOO, Entry, made
 from torch import nn
 
@@ -43,8 +44,6 @@ from tt_core.plugins import Plugins
 
 sys.path.remove(str(Path(__file__).parent))  # or benchmarks/onnxruntime.py stands in the package's place
 GOAL, TOY_GOAL, RESTORE_GOAL, TWINS_GOAL = 0.97, 1.0, 0.1, 1.5
-TOY = "toy, 2 layers"
-QUICK = "encoder, 4 layers"
 LAYERS, SAVED = 12, 6
 WAYS: dict[str, Mapping[str, Any]] = {"": {}, ", freezing": {"freezing": True}}
 LIMITS_S = 600.0
@@ -75,12 +74,6 @@ def main() -> int:
         found["twins"] = layers.reason if isinstance(layers, Caught) else layers
         given.json.write_text(json.dumps(found, indent=1), "utf-8")
     return 0 if reached(rows, layers) else 1
-
-
-def toy(small: bool) -> tuple[nn.Module, list[torch.Tensor]]:
-    """Two layers that compute next to nothing."""
-    del small  # there is one size
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval(), [torch.randn(4, 8)]
 
 
 def moved(value: Any, device: torch.device) -> Any:
@@ -123,16 +116,17 @@ def measure(entry: Entry, device: torch.device, *, small: bool, aot: bool) -> di
                 failed[f"plain{way}"] = plain.reason
                 continue
             row["build_s"][f"ours{way}"] = ours.build_s
-            duel(row, way, calls, [Runner(name=f"plain{way}", call=plain), ours], device)
-            duel(row, way, calls, [Runner(name="eager", call=unit.forward), ours], device)
+            goal = TOY_GOAL if entry.name == TOY else GOAL
+            duel(row, way, calls, [Runner(name=f"plain{way}", call=plain), ours], device, until(goal))
+            duel(row, way, calls, [Runner(name="eager", call=unit.forward), ours], device, Rules())
     return row | {"failed": failed}
 
 
-def duel(row: dict[str, Any], way: str, calls: tt.Calls, runners: list[Runner], device: torch.device) -> None:
-    """A race of two that goes on until a difference of 2 % is decided, or 6 s of calls each."""
-    timed = race(
-        WallTimer(device), runners, lambda: [one.call for one in calls.samples], Rules(cap_s=6.0), device=device
-    )
+def duel(
+    row: dict[str, Any], way: str, calls: tt.Calls, runners: list[Runner], device: torch.device, rules: Rules
+) -> None:
+    """A race of two; adds its figures to the row."""
+    timed = race(WallTimer(device), runners, lambda: [one.call for one in calls.samples], rules, device=device)
     ours = timed[1]
     if isinstance(ours, Caught):
         row["against"][way] = None

@@ -106,10 +106,21 @@ def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert always.get_session_config_entry("session.intra_op.allow_spinning") == "1"
     with pytest.raises(RuntimeError, match="force_spinning_stop"):
         always.get_session_config_entry("session.force_spinning_stop")
+    briefly = options.settings_of(CPU, {"spinning": "briefly"}).session_options()
+    assert briefly.get_session_config_entry("session.intra_op.spin_duration_us") == "1000"
     assert options.settings_of(CPU, {}).providers() == ["CPUExecutionProvider"]
     first, second = options.settings_of(torch.device("cuda:1"), {}).providers()
     assert first == ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 0})
     assert second == "CPUExecutionProvider"
+
+
+def test_the_whole_object_waits_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no neighbours of its own; a release that cannot limit the time stops; what the user says counts."""
+    assert options.settings_of(CPU, {}, whole=True).spinning == "briefly"
+    assert options.settings_of(CPU, {}).spinning is True
+    assert options.settings_of(CPU, {"spinning": False}, whole=True).spinning is False
+    monkeypatch.setattr(options, "installed", lambda _: "1.31.2")
+    assert options.settings_of(CPU, {}, whole=True).spinning is True
 
 
 def test_one_line() -> None:

@@ -126,4 +126,4 @@ def test_options(made: Any) -> None:
     assert "'colour'" in refusal(unit, colour="red")
     with pytest.raises(tt.BuildRefusedError) as caught:
         unit.build(spinning="often")
-    assert caught.value.hint == "known values: True, False, always"
+    assert caught.value.hint == "known values: True, False, briefly, always"

@@ -212,7 +212,8 @@ def test_what_is_inside_is_captured(make, fake, net):
         ran.append(len(x))
         return net(x, scale=scale)
 
-    built = build(make, fake, net, tt.Call(torch.randn(3, 4)), inner=tt.Built(call=inner), graphs=1)
+    recorded = [tt.Call(torch.randn(size, 4)) for size in (3, 2)]
+    built = build(make, fake, net, *recorded, inner=tt.Built(call=inner), graphs=1)
     captured = len(ran)
     assert captured == 4  # three times to warm up, once while capturing
     same(built, net, torch.randn(3, 4))
@@ -250,7 +251,8 @@ def test_what_is_handed_back_is_counted(make, fake, net):
 def test_somebody_elses_capture_gets_the_work_itself(make, fake, net):
     """A graph cannot be replayed while the caller captures one of their own: what is inside runs, or the call goes back."""
     x = torch.randn(3, 4)
-    built, chain = (build(make, fake, net, tt.Call(x), inner=inner) for inner in (None, tt.Built(call=net)))
+    calls = tt.Call(x), tt.Call(torch.randn(4, 4))
+    built, chain = (build(make, fake, net, *calls, inner=inner) for inner in (None, tt.Built(call=net)))
     mine = fakes_graph(fake)
     with fake.on(fake.stream()):
         mine.capture_begin()

@@ -44,7 +44,7 @@ def build(unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Mapping
     Raises:
         BuildRefusedError: with the reason.
     """
-    settings = settings_of(device, options)
+    settings = settings_of(device, options, whole=not unit.path)
     tt.flat.refuse_calls(calls)
     flat = tt.flatten_unit(unit, calls)
     if not flat.inputs:

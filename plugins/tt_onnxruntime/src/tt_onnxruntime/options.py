@@ -9,15 +9,18 @@ from typing import Any
 import torch
 
 import tt_core as tt
-from tt_onnxruntime.probe import PROVIDERS
+from tt_onnxruntime.probe import PROVIDERS, installed, numbers
 
 _WAITING = {
     True: ("session.force_spinning_stop", "1"),
     False: ("session.intra_op.allow_spinning", "0"),
+    "briefly": ("session.intra_op.spin_duration_us", "1000"),
     "always": ("session.intra_op.allow_spinning", "1"),
 }
 """As it comes a pool spins 20 ms and more after each call, and takes a core from the neighbour all that time."""
 _KNOWN = {"spinning": tuple(_WAITING)}
+_KNOWS_DURATION = (1, 32)
+"""A release that limits how long threads spin; older ones (which of them is not known) spin on for 20 ms, or stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +30,8 @@ class Settings:
     Attributes:
         device: of the tensors.
         threads: of the session's pool, the caller's own among them.
-        spinning: whether its threads wait for the next operator by spinning: True: until the call returns; "always": for
-            20 ms after it too, as ONNX Runtime comes.
+        spinning: whether its threads wait for the next operator by spinning: True: until the call returns; "briefly": for
+            1 ms after it too, until the next call where they come back to back; "always": for 20 ms, as ONNX Runtime comes.
     """
 
     device: torch.device
@@ -55,8 +58,14 @@ class Settings:
         return [(PROVIDERS[self.device.type], options), PROVIDERS["cpu"]]
 
 
-def settings_of(device: torch.device, options: Mapping[str, Any]) -> Settings:
+def settings_of(device: torch.device, options: Mapping[str, Any], *, whole: bool = False) -> Settings:
     """Reads the options.
+
+    Args:
+        device: of the tensors.
+        options: by name.
+        whole: whether the unit is all of the object: no neighbour of its own needs the cores right after its call, so its
+            threads wait "briefly" unless `spinning` says otherwise.
 
     Raises:
         BuildRefusedError: an unknown option or value; the known ones are named.
@@ -67,4 +76,6 @@ def settings_of(device: torch.device, options: Mapping[str, Any]) -> Settings:
         if value not in _KNOWN[name]:
             known = ", ".join(map(str, _KNOWN[name]))
             raise tt.BuildRefusedError(f"unknown {name} {value!r}", f"known values: {known}")
-    return Settings(device=device, threads=torch.get_num_threads(), spinning=options.get("spinning", True))
+    brief = whole and numbers(installed("onnxruntime") or "") >= _KNOWS_DURATION
+    spinning = options.get("spinning", "briefly" if brief else True)
+    return Settings(device=device, threads=torch.get_num_threads(), spinning=spinning)

@@ -51,7 +51,8 @@ def build(
         flat = tt.flatten_unit(unit, calls)
         seen = _watched(unit, calls, flat, interface)
         captured = unit.forward if inner is None else inner.call
-        graphs = Graphs(unit, flat, captured, interface, lane_of(interface), options)
+        fixed = not calls.shapes.moving  # other sizes are not covered, and never come here
+        graphs = Graphs(unit, flat, captured, interface, lane_of(interface), options, fixed=fixed)
         graphs.hold(seen.outside)
         taken = _fill(graphs, calls, flat, seen)
     return _built(graphs, calls, options, limits, taken, inner)
