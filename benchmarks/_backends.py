@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -37,7 +36,6 @@ def run(
     ours: str,
     rivals: Mapping[str, By],
     goals: tuple[float, float],
-    beside: Mapping[str, tt.Candidate] = MappingProxyType({}),
     rest_s: float = 0.0,
 ) -> int:
     """Reads the command line, measures, prints, and says which goals were missed.
@@ -47,9 +45,8 @@ def run(
         ours: the backend.
         rivals: ways by hand, by name.
         goals: for the lower ends of time(rival) / time(ours): on models, and on a toy against the first rival.
-        beside: other ways to build with it, by name: raced against the rivals too, without a goal.
-        rest_s: between the blocks of a race of two, seconds: for threads that spin on after a call, on a core that the
-            other one needs.
+        rest_s: after each block of a rival, seconds: for threads that spin on after a call, on a core that the next
+            one needs.
 
     Returns:
         The exit status.
@@ -63,11 +60,11 @@ def run(
     warnings.simplefilter("ignore")
     entries = [Entry(TOY, toy), *BACKEND_ZOO]
     wanted = [e for e in entries if given.model in e.name and (not given.quick or e.name in {TOY, QUICK})]
-    able = {name: tt.Candidate.of(name) for name in (TABLE if given.table else (ours,))} | dict(beside)
+    able = TABLE if given.table else (ours,)
     rows, first = [], next(iter(rivals))
     for entry in wanted:
         of = {name: goals[1] if entry.name == TOY and name == first else goals[0] for name in rivals}
-        duels = Duels(ours=[ours, *beside], goals=of, rest_s=rest_s)
+        duels = Duels(ours=ours, goals=of, rest_s=rest_s)
         rows.append(measure(entry, duels, able, rivals, small=given.quick) | {"goals": of})
         show(rows[-1], ours)
     if given.json:
@@ -83,9 +80,7 @@ def toy(small: bool) -> tuple[nn.Module, list[torch.Tensor]]:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval(), [torch.randn(4, 8)]
 
 
-def measure(
-    entry: Entry, duels: Duels, able: Mapping[str, tt.Candidate], rivals: Mapping[str, By], *, small: bool
-) -> Row:
+def measure(entry: Entry, duels: Duels, able: Sequence[str], rivals: Mapping[str, By], *, small: bool) -> Row:
     """Builds one model every way, races all of them, then each of ours against each rival alone."""
     module, data = made(entry, small=small)
     unit = tt.Unit(path="", module=module, forward=module.forward)
@@ -94,21 +89,18 @@ def measure(
     failed: dict[str, str] = {}
     runners = [Runner(name="eager", call=module.forward)]
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
-        for name, candidate in able.items():
-            _add_backend(name, candidate, unit, calls, Path(folder), runners, failed)
+        for name in able:
+            _add_backend(name, unit, calls, Path(folder), runners, failed)
         for name, by in rivals.items():
-            _add_rival(name, by, unit, calls, runners, failed)
+            _add_rival(name, by, unit, calls, runners, failed, leave=duels.rest)
         inputs = [sample.call for sample in calls.samples]
         timed = race(WallTimer(), runners, lambda: inputs)
-        first, *others = duels.ours
-        against = {name: duels.race(name, first, runners, inputs) for name in rivals}
-        beside = {f"{name}: {own}": duels.race(name, own, runners, inputs) for name in rivals for own in others}
+        against = {name: duels.race(name, runners, inputs) for name in rivals}
     good = {r.name: t for r, t in zip(runners, timed, strict=True) if isinstance(t, tt.Timing)}
     failed |= {r.name: t.reason for r, t in zip(runners, timed, strict=True) if isinstance(t, Caught)}
     return {
         "model": entry.name,
         "against": against,
-        "beside": beside,
         "of_eager": {n: [t.interval.low, t.interval.mid, t.interval.high] for n, t in good.items() if n != "eager"},
         "median_s": {name: timing.median for name, timing in good.items()},
         "build_s": {name: timing.build_s for name, timing in good.items() if timing.build_s},
@@ -119,7 +111,6 @@ def measure(
 
 def _add_backend(
     name: str,
-    candidate: tt.Candidate,
     unit: tt.Unit,
     calls: tt.Calls,
     folder: Path,
@@ -130,20 +121,27 @@ def _add_backend(
     inside = folder / name
     inside.mkdir()
     plugins = Plugins.load()
-    if candidate.name not in plugins.backends:
+    if name not in plugins.backends:
         failed[name] = "not installed"
         return
     limits = tt.Limits(seconds=600.0, folder=inside)
-    chain = build(plugins, candidate, unit, calls, CPU, limits, WallTimer().now)
+    chain = build(plugins, tt.Candidate.of(name), unit, calls, CPU, limits, WallTimer().now)
     if isinstance(chain, Chain):
-        call, foreign = chain.built.call, plugins.backends[candidate.name].own_threads
+        call, foreign = chain.built.call, plugins.backends[name].own_threads
         runners.append(Runner(name=name, call=call, foreign_threads=foreign, build_s=chain.seconds))
     else:
         failed[name] = chain.reason
 
 
 def _add_rival(
-    name: str, by: By, unit: tt.Unit, calls: tt.Calls, runners: list[Runner], failed: dict[str, str]
+    name: str,
+    by: By,
+    unit: tt.Unit,
+    calls: tt.Calls,
+    runners: list[Runner],
+    failed: dict[str, str],
+    *,
+    leave: Callable[[], None],
 ) -> None:
     """Adds a way by hand to the race, called once, or why there is none."""
     first = calls.samples[0].call
@@ -157,7 +155,7 @@ def _add_rival(
     if isinstance(hand, Caught):
         failed[name] = hand.reason
     else:
-        runners.append(Runner(name=name, call=hand, foreign_threads=True))
+        runners.append(Runner(name=name, call=hand, leave=leave, foreign_threads=True))
 
 
 LOOKS = (*UNIT.looks, 512, 768, 1024, 1536)
@@ -177,27 +175,28 @@ class Duels:
     """Races of two: in the race of all, whoever beats eager leaves.
 
     Attributes:
-        ours: what is raced against each rival.
+        ours: the name of what is raced against each rival.
         goals: per rival, of time(rival) / time(ours).
-        rest_s: between blocks, seconds.
+        rest_s: after each block of a rival, also in the race of all, seconds.
     """
 
-    ours: Sequence[str]
+    ours: str
     goals: Mapping[str, float]
     rest_s: float
 
-    def race(self, rival: str, ours: str, runners: Sequence[Runner], inputs: Sequence[tt.Call]) -> list[float] | None:
+    def race(self, rival: str, runners: Sequence[Runner], inputs: Sequence[tt.Call]) -> list[float] | None:
         """Time of the rival over ours: low, middle, high."""
         known = {runner.name: runner for runner in runners}
-        if rival not in known or ours not in known:
+        if rival not in known or self.ours not in known:
             return None
-        duel = [Runner(name=n, call=known[n].call, leave=self._rest, foreign_threads=True) for n in (rival, ours)]
+        duel = [known[rival], Runner(name=self.ours, call=known[self.ours].call, foreign_threads=True)]
         timed = race(WallTimer(), duel, lambda: inputs, until(self.goals[rival]))[1]
         return (
             None if isinstance(timed, Caught) else [1 / getattr(timed.interval, end) for end in ("high", "mid", "low")]
         )
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
+        """Until the threads of a rival are asleep."""
         time.sleep(self.rest_s)
 
 
@@ -208,9 +207,6 @@ def show(row: Row, ours: str) -> None:
         against = row["against"].get(name)
         last = "" if against is None else f"   {against[1]:.2f} ({against[0]:.2f}-{against[2]:.2f}) of {ours}'s time"
         print(f"  {name:<26}{mid:.3f} ({low:.3f}-{high:.3f}){last}")
-    for name, against in row["beside"].items():
-        if against is not None:
-            print(f"  {name}: {against[1]:.2f} ({against[0]:.2f}-{against[2]:.2f})")
     for name, reason in row["failed"].items():
         print(f"  {name:<26}{reason[:120]}", flush=True)
 

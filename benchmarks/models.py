@@ -24,6 +24,7 @@ import argparse
 import copy
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from _zoo import ZOO, Entry, made
 
 import tt_core as tt
 from tt_core.clock import PASSES, PassTiming, Runner, WallTimer, passes
+from tt_core.clock.runner import nothing
 from tt_core.clock.statistics import ratio_interval
 from tt_core.contain import Caught, attempt
 from tt_core.samples import Feed, read, record
@@ -73,7 +75,12 @@ def measure(entry: Entry, *, small: bool) -> dict[str, Any]:
         Runner(name="untuned", call=runner(feed, made(entry, small=small)[0])),
         Runner(name="tuned", call=runner(feed, obj), foreign_threads=True),
         *(
-            Runner(name=name, call=runner(feed, hand), foreign_threads=not name.startswith("torch.compile"))
+            Runner(
+                name=name,
+                call=runner(feed, hand),
+                leave=rest if name == "onnxruntime" else nothing,
+                foreign_threads=not name.startswith("torch.compile"),
+            )
             for name, hand in hands
         ),
     ]
@@ -82,6 +89,11 @@ def measure(entry: Entry, *, small: bool) -> dict[str, Any]:
     failed |= {r.name: t.reason for r, t in zip(runners, timed, strict=True) if isinstance(t, Caught)}
     good = {r.name: t.timing for r, t in zip(runners, timed, strict=True) if isinstance(t, PassTiming)}
     return row(entry, result, good, failed)
+
+
+def rest() -> None:
+    """Until ONNX Runtime's threads are asleep: as it comes they spin on for 60 ms, on a core that the next one needs."""
+    time.sleep(0.1)
 
 
 def runner(feed: Feed, obj: Any) -> Callable[[Any], Any]:
