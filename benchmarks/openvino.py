@@ -59,11 +59,19 @@ def by_hand(unit: tt.Unit, calls: tt.Calls) -> Callable[..., Any]:
 
 
 def by_torch_compile(unit: tt.Unit, calls: tt.Calls) -> Callable[..., Any]:
-    """OpenVINO's own backend of `torch.compile`."""
-    import openvino.torch  # noqa: F401  registers the backend
+    """OpenVINO's own backend of `torch.compile`.
 
-    del calls
+    Raises:
+        RuntimeError: it compiled nothing: eager in disguise.
+    """
+    import openvino.torch  # noqa: F401  registers the backend
+    from torch._dynamo.utils import counters
+
     made: Any = torch.compile(unit.module, backend="openvino", options={"device": "CPU", "config": CONFIG})
+    counters.clear()
+    made(*calls.samples[0].call.args, **calls.samples[0].call.kwargs)
+    if not counters["stats"]["unique_graphs"]:
+        raise RuntimeError("nothing was compiled: eager serves")
     return made
 
 

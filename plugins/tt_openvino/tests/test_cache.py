@@ -96,6 +96,17 @@ def test_other_things_are_converted(made: Any, root: Path, conversions: list[int
     assert len(conversions) == 5
 
 
+def test_weights_are_not_written(made: Any, close: Any, root: Path, conversions: list[int]) -> None:
+    """An entry has the model without the unit's weights, and needs none of its own: they are the ones at hand."""
+    module, x = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Tanh()), torch.randn(2, 64)
+    for _ in range(2):
+        unit = made(module, tt.Call(x))
+        close(unit.build().call(x), unit.eager(x))
+    assert len(conversions) == 1
+    (entry,) = entries(root)
+    assert sum(file.stat().st_size for file in entry.iterdir()) < module[0].weight.nbytes
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed", "no text", "no entry", "no source", "empty"])
 def test_damage(made: Any, close: Any, root: Path, conversions: list[int], damage: str) -> None:
     """A damaged entry is thrown away and built anew, whichever part is damaged."""

@@ -1,7 +1,8 @@
 """Converted models on disk: a restart of the application need not convert again.
 
 Only OpenVINO's own description of a model is kept, which is data: converting takes seconds, compiling it again a
-fraction of one, and a compiled model would be code. A folder that is not this user's alone is not used.
+fraction of one, and a compiled model would be code. The unit's weights are not in it: they are part of the key, and at hand. A
+folder that is not this user's alone is not used.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import torch
 import tt_core as tt
 from tt_openvino.files import MODEL, WEIGHTS, read, write
 from tt_openvino.probe import installed, one_line
-from tt_openvino.weights import rebased, sources
+from tt_openvino.weights import filled, hollow, sources
 
-FORMAT = 2
+FORMAT = 3
 CAP = 4 << 30
 """Bytes of all entries; the ones that were not used for longest go first."""
 
@@ -90,7 +91,7 @@ class Cache:
             if said["files"] != _prints(entry):
                 raise ValueError("other files than were written")
             model = read(entry)
-            rebased(model, said["sources"], tensors)
+            filled(model, said["sources"], tensors)
             os.utime(entry)
         except _DAMAGED:
             shutil.rmtree(entry, ignore_errors=True)
@@ -104,8 +105,9 @@ class Cache:
         new = self._root / f"{_NEW}{os.getpid()}-{secrets.token_hex(4)}"
         try:
             new.mkdir(mode=0o700)
-            write(model, new)
-            said = {"format": FORMAT, "files": _prints(new), "sources": sources(model, tensors)}
+            table = sources(model, tensors)
+            write(hollow(model, table), new)
+            said = {"format": FORMAT, "files": _prints(new), "sources": table}
             (new / _ENTRY).write_text(json.dumps(said), "utf-8")
             with contextlib.suppress(OSError):  # another process was first: its entry is as good
                 new.rename(self._root / key)

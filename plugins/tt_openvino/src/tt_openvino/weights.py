@@ -12,6 +12,8 @@ from tt_openvino.ports import ov_types, shared
 
 _LARGE = 1024
 """Bytes from which a constant is looked for among the unit's tensors."""
+_PLACE = "tt_openvino.weight/"
+"""Begins the names of inputs that stand for constants."""
 
 
 def sources(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
@@ -28,6 +30,52 @@ def sources(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
         if source is not None:
             found[constant.get_friendly_name()] = source
     return found
+
+
+def hollow(model: Any, table: Mapping[str, str]) -> Any:
+    """A copy of a model in which the constants of `table` are inputs: what is written of it has none of the unit's weights."""
+    import openvino as ov
+
+    made = model.clone()
+    places = []
+    for constant in _constants(made):
+        if constant.get_friendly_name() in table:
+            place = ov.op.Parameter(constant.get_element_type(), constant.get_output_partial_shape(0))
+            place.set_friendly_name(_PLACE + constant.get_friendly_name())
+            constant.output(0).replace(place.output(0))
+            places.append(place)
+    made.add_parameters(places)
+    return made
+
+
+def filled(model: Any, table: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Puts the unit's tensors, in its own memory, in the places that `hollow` left. They must live as long as the model.
+
+    Nobody looks at their values: the key of a cache's entry has told that they are equal.
+
+    Raises:
+        BuildRefusedError: a place is not what the unit has for it.
+    """
+    import openvino as ov
+
+    places = {one.get_friendly_name(): one for one in model.get_parameters()}
+    places = {name.removeprefix(_PLACE): one for name, one in places.items() if name.startswith(_PLACE)}
+    if places.keys() != table.keys():
+        raise tt.BuildRefusedError("its places for weights are others than was said")
+    for name, place in places.items():
+        tensor = tensors.get(table[name])
+        if tensor is None or not _alike(place, tensor):
+            raise tt.BuildRefusedError(f"the unit has no {table[name]!r} of that type and size")
+        own = ov.op.Constant(shared(tensor), shared_memory=True)
+        own.set_friendly_name(name)
+        place.output(0).replace(own.output(0))
+        model.remove_parameter(place)
+    for constant in _constants(model):  # the rest is in the file's memory, which goes
+        if constant.get_friendly_name() not in table:
+            own = ov.op.Constant(constant.get_tensor_view(), shared_memory=False)
+            own.set_friendly_name(constant.get_friendly_name())
+            constant.output(0).replace(own.output(0))
+    model.validate_nodes_and_infer_types()
 
 
 def rebased(model: Any, table: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> None:
@@ -67,15 +115,19 @@ def _equal(constant: Any, tensor: torch.Tensor) -> bool:
     """Whether a constant is a contiguous CPU tensor, bit for bit."""
     import numpy as np
 
-    same = tuple(constant.get_output_shape(0)) == tuple(tensor.shape) and constant.get_element_type() == ov_types().get(
-        tensor.dtype
-    )
-    if not same or tensor.device.type != "cpu" or not tensor.is_contiguous():
+    if not _alike(constant, tensor):
         return False
     data = constant.data.reshape(-1).view("uint8")
     if data.ctypes.data == tensor.data_ptr():
         return True
     return np.array_equal(data, tensor.detach().reshape(-1).view(torch.uint8).numpy())
+
+
+def _alike(node: Any, tensor: torch.Tensor) -> bool:
+    """Whether a contiguous CPU tensor has the type and the sizes of a node's output."""
+    same = node.get_element_type() == ov_types().get(tensor.dtype) and node.get_output_partial_shape(0).is_static
+    on_cpu = tensor.device.type == "cpu" and tensor.is_contiguous()
+    return same and on_cpu and tuple(node.get_output_shape(0)) == tuple(tensor.shape)
 
 
 def held_bytes(model: Any, tensors: Mapping[str, torch.Tensor], precision: str) -> int:
