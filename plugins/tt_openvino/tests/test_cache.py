@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from tt_openvino import cache as cache_module
 from tt_openvino.cache import Cache, _trim
+from tt_openvino.weights import filled, hollow, sources
 
 import tt_core as tt
 
@@ -107,7 +108,21 @@ def test_weights_are_not_written(made: Any, close: Any, root: Path, conversions:
     assert sum(file.stat().st_size for file in entry.iterdir()) < module[0].weight.nbytes
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "no text", "no entry", "no source", "empty"])
+def test_places_for_weights(made: Any) -> None:
+    """A tensor is put in a place of its own type and size, and no place stays empty."""
+    unit = build(made)
+    model, tensors = unit.built.call.tt_state.runner.programs[0].model, dict(unit.module.named_parameters())
+    table = sources(model, tensors)
+    doubled = {name: tensor.double() for name, tensor in tensors.items()}
+    for said, there in (({}, tensors), ({**table, "strange": "0.weight"}, tensors), (table, {}), (table, doubled)):
+        with pytest.raises(tt.BuildRefusedError, match=r"places for weights|the unit has no"):
+            filled(hollow(model, table), said, there)
+    made_again = hollow(model, table)
+    filled(made_again, table, tensors)
+    assert len(made_again.get_parameters()) == len(model.get_parameters())
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "no text", "no entry", "no source", "other source", "empty"])
 def test_damage(made: Any, close: Any, root: Path, conversions: list[int], damage: str) -> None:
     """A damaged entry is thrown away and built anew, whichever part is damaged."""
     build(made)
@@ -124,6 +139,10 @@ def test_damage(made: Any, close: Any, root: Path, conversions: list[int], damag
     elif damage == "no source":
         content = json.loads(said.read_text("utf-8"))
         content["sources"] = {"Strange": "0.weight"}
+        said.write_text(json.dumps(content), "utf-8")
+    elif damage == "other source":
+        content = json.loads(said.read_text("utf-8"))
+        content["sources"] = dict.fromkeys(content["sources"], "2.weight")
         said.write_text(json.dumps(content), "utf-8")
     else:
         for file in entry.iterdir():

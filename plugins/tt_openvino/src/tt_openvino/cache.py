@@ -88,8 +88,8 @@ class Cache:
             if not entry.is_dir():
                 return None
             said = json.loads((entry / _ENTRY).read_text("utf-8"))
-            if said["files"] != _prints(entry):
-                raise ValueError("other files than were written")
+            if said["prints"] != _prints(entry, said["sources"]):
+                raise ValueError("something else than was written")
             model = read(entry)
             filled(model, said["sources"], tensors)
             os.utime(entry)
@@ -107,7 +107,7 @@ class Cache:
             new.mkdir(mode=0o700)
             table = sources(model, tensors)
             write(hollow(model, table), new)
-            said = {"format": FORMAT, "files": _prints(new), "sources": table}
+            said = {"format": FORMAT, "prints": _prints(new, table), "sources": table}
             (new / _ENTRY).write_text(json.dumps(said), "utf-8")
             with contextlib.suppress(OSError):  # another process was first: its entry is as good
                 new.rename(self._root / key)
@@ -124,8 +124,9 @@ def _held(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
     return {f"program.{name}": value for name, value in program.constants.items() if isinstance(value, torch.Tensor)}
 
 
-def _prints(folder: Path) -> dict[str, str]:
-    found = {}
+def _prints(folder: Path, table: Mapping[str, str]) -> dict[str, str]:
+    """Hashes of all that an entry says: its files, and which weight goes where."""
+    found = {"sources": hashlib.sha256(repr(sorted(table.items())).encode()).hexdigest()}
     for name in (MODEL, WEIGHTS):
         with (folder / name).open("rb") as file:
             found[name] = hashlib.file_digest(file, "sha256").hexdigest()

@@ -41,9 +41,7 @@ def hollow(model: Any, table: Mapping[str, str]) -> Any:
     for constant in _constants(made):
         if constant.get_friendly_name() in table:
             place = ov.op.Parameter(constant.get_element_type(), constant.get_output_partial_shape(0))
-            place.set_friendly_name(_PLACE + constant.get_friendly_name())
-            constant.output(0).replace(place.output(0))
-            places.append(place)
+            places.append(_replaced(constant, place, _PLACE + constant.get_friendly_name()))
     made.add_parameters(places)
     return made
 
@@ -66,15 +64,11 @@ def filled(model: Any, table: Mapping[str, str], tensors: Mapping[str, torch.Ten
         tensor = tensors.get(table[name])
         if tensor is None or not _alike(place, tensor):
             raise tt.BuildRefusedError(f"the unit has no {table[name]!r} of that type and size")
-        own = ov.op.Constant(shared(tensor), shared_memory=True)
-        own.set_friendly_name(name)
-        place.output(0).replace(own.output(0))
+        _replaced(place, ov.op.Constant(shared(tensor), shared_memory=True), name)
         model.remove_parameter(place)
-    for constant in _constants(model):  # the rest is in the file's memory, which goes
+    for constant in _constants(model):
         if constant.get_friendly_name() not in table:
-            own = ov.op.Constant(constant.get_tensor_view(), shared_memory=False)
-            own.set_friendly_name(constant.get_friendly_name())
-            constant.output(0).replace(own.output(0))
+            _replaced(constant, _copy(constant), constant.get_friendly_name())
     model.validate_nodes_and_infer_types()
 
 
@@ -100,11 +94,24 @@ def rebased(model: Any, table: Mapping[str, str], tensors: Mapping[str, torch.Te
                 raise tt.BuildRefusedError(f"the unit's {table[name]!r} is not the one in the file", "tune again")
             own = ov.op.Constant(shared(tensor), shared_memory=True)
         else:
-            own = ov.op.Constant(constant.get_tensor_view(), shared_memory=False)
-        own.set_friendly_name(name)
-        constant.output(0).replace(own.output(0))
+            own = _copy(constant)
+        _replaced(constant, own, name)
     if known:
         raise tt.BuildRefusedError(f"the model has no constant {min(known)!r}")
+
+
+def _copy(constant: Any) -> Any:
+    """The constant in memory of its own: that of a file goes."""
+    import openvino as ov
+
+    return ov.op.Constant(constant.get_tensor_view(), shared_memory=False)
+
+
+def _replaced(old: Any, new: Any, name: str) -> Any:
+    """Puts a node in the place of another, under a name."""
+    new.set_friendly_name(name)
+    old.output(0).replace(new.output(0))
+    return new
 
 
 def _constants(model: Any) -> list[Any]:
