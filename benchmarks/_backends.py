@@ -159,6 +159,13 @@ def _add_rival(
 
 
 LOOKS = (*UNIT.looks, 512, 768, 1024, 1536)
+ASLEEP_S = 0.1
+"""After so long the threads of ONNX Runtime used by hand are asleep: they were seen to spin on for up to 60 ms after a call."""
+
+
+def over(timing: tt.Timing) -> list[float]:
+    """Time of a race's baseline over the runner's: low, middle, high."""
+    return [1 / getattr(timing.interval, end) for end in ("high", "mid", "low")]
 
 
 def until(goal: float) -> Rules:
@@ -185,15 +192,13 @@ class Duels:
     rest_s: float
 
     def race(self, rival: str, runners: Sequence[Runner], inputs: Sequence[tt.Call]) -> list[float] | None:
-        """Time of the rival over ours: low, middle, high."""
+        """Time of the rival over ours."""
         known = {runner.name: runner for runner in runners}
         if rival not in known or self.ours not in known:
             return None
         duel = [known[rival], Runner(name=self.ours, call=known[self.ours].call, foreign_threads=True)]
         timed = race(WallTimer(), duel, lambda: inputs, until(self.goals[rival]))[1]
-        return (
-            None if isinstance(timed, Caught) else [1 / getattr(timed.interval, end) for end in ("high", "mid", "low")]
-        )
+        return None if isinstance(timed, Caught) else over(timed)
 
     def rest(self) -> None:
         """Until the threads of a rival are asleep."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _backends import QUICK, TOY, toy, until
+from _backends import QUICK, TOY, over, toy, until
 from _zoo import BACKEND_ZOO, Entry, made
 from torch import nn
 
@@ -131,9 +131,10 @@ def duel(
     if isinstance(ours, Caught):
         row["against"][way] = None
         return
-    ratios = [1 / getattr(ours.interval, end) for end in ("high", "mid", "low")]
-    eager = runners[0].name == "eager"
-    row["of_eager" if eager else "against"][way] = [1 / one for one in reversed(ratios)] if eager else ratios
+    if runners[0].name == "eager":
+        row["of_eager"][way] = [ours.interval.low, ours.interval.mid, ours.interval.high]
+    else:
+        row["against"][way] = over(ours)
     for one, timing in zip(runners, timed, strict=True):
         if not isinstance(timing, Caught):
             row["median_s"][one.name] = timing.median

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _backends import onnxruntime_by_hand, until
+from _backends import ASLEEP_S, onnxruntime_by_hand, over, until
 from _zoo import ZOO, Entry, made
 
 import tt_core as tt
@@ -86,8 +86,8 @@ def measure(entry: Entry, *, small: bool) -> dict[str, Any]:
     ]
     good = raced(feed, runners, PASSES, failed)
     best = min(good.keys() - {"untuned", "tuned"}, key=lambda name: good[name].interval.mid, default=None)
-    two = [one for one in runners if one.name == best] + [one for one in runners if one.name == "tuned"]
-    duel = None if best is None else raced(feed, two, DUEL, failed)["tuned"]
+    known = {one.name: one for one in runners}
+    duel = None if best is None else raced(feed, [known[best], known["tuned"]], DUEL, failed)["tuned"]
     return row(entry, result, good, best, duel, failed)
 
 
@@ -100,8 +100,8 @@ def raced(feed: Feed, runners: list[Runner], rules: Rules, failed: dict[str, str
 
 
 def rest() -> None:
-    """Until ONNX Runtime's threads are asleep: as it comes they spin on for 60 ms, on a core that the next one needs."""
-    time.sleep(0.1)
+    """Until ONNX Runtime's threads are asleep, and the next one has the core that they spin on."""
+    time.sleep(ASLEEP_S)
 
 
 def runner(feed: Feed, obj: Any) -> Callable[[Any], Any]:
@@ -124,9 +124,9 @@ def row(
         "model": entry.name,
         "selected": None if result.selected is None else result.selected.cut.depths[0],
         "backends": sorted({c.candidate.name for c in result.plan.choices}) if result.plan else [],
-        "against_untuned": [1 / tuned.interval.high, 1 / tuned.interval.mid, 1 / tuned.interval.low],
+        "against_untuned": over(tuned),
         "best_by_hand": best,
-        "against_best": None if duel is None else [1 / getattr(duel.interval, end) for end in ("high", "mid", "low")],
+        "against_best": None if duel is None else over(duel),
         "by_hand": {name: 1 / timing.interval.mid for name, timing in hands.items()},
         "failed_by_hand": failed,
         "noise": tuned.noise,

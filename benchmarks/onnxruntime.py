@@ -29,7 +29,7 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Pa
 # this file bears the name of the package that it measures: its folder goes to the end, for `_backends`
 sys.path.append(str(Path(__file__).resolve().parent))
 
-from _backends import onnxruntime_by_hand, run  # noqa: E402
+from _backends import ASLEEP_S, onnxruntime_by_hand, run  # noqa: E402
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__ or "", "onnxruntime", {"by hand": onnxruntime_by_hand}, (0.97, 1.0), rest_s=0.1))
+    sys.exit(run(__doc__ or "", "onnxruntime", {"by hand": onnxruntime_by_hand}, (0.97, 1.0), rest_s=ASLEEP_S))

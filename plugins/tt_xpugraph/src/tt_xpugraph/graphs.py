@@ -42,7 +42,7 @@ class Graphs:
         lane: Lane,
         options: Options,
         *,
-        fixed: bool = False,
+        fixed: bool,
     ) -> None:
         """See the class.
 
