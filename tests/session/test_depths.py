@@ -283,3 +283,24 @@ def test_the_whole_model_is_tuned_in_place(stack, data, auto, bench, same):
     assert tt.stats(stack)[""].hits == 1
     assert tt.untune(stack) == ("",)
     check()
+
+
+def test_a_unit_is_raced_with_its_sizes_mixed_as_in_a_pass(stack, data, auto, bench):
+    """A backend that prepares itself whenever the size changes is no winner where it changes with each sample."""
+
+    def resizing(call):
+        last = []
+
+        def served(x):
+            if last[-1:] != [len(x)]:
+                bench.clock.sleep(1.0)
+            last.append(len(x))
+            return call(x)
+
+        return served
+
+    quick = FakeBackend(bench, "quick", pace=0.3, breaks=resizing)
+    result = auto(stack, data, quick, FakeBackend(bench, "steady", pace=0.6), max_depth=0)
+    assert [choice.candidate.name for choice in result.selected.choices] == ["steady"]
+    alike = auto(stack, [data[0], data[0] + 1], quick, FakeBackend(bench, "steady", pace=0.6), max_depth=0)
+    assert [choice.candidate.name for choice in alike.selected.choices] == ["quick"]

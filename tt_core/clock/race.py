@@ -30,6 +30,7 @@ def race(
     rules: Rules = UNIT,
     *,
     fresh: bool = False,
+    mixed: bool = False,
     device: torch.device = CPU,
     items: int | None = None,
 ) -> tuple[Timing | Caught, ...]:
@@ -45,6 +46,8 @@ def race(
         rules: when to look and when to end.
         fresh: the calls change their inputs or the module's state: `calls` is asked before every call for untouched
             ones, and state is restored before every call.
+        mixed: the calls differ in their sizes: each timed call follows one of another sample, as in a pass. What a
+            runtime does where the size is not that of the call before, it then does before every timed call.
         device: where peak memory is read.
         items: items per call, passed on to the timings.
 
@@ -52,7 +55,7 @@ def race(
         Per runner a `Timing`, or what it failed with: it raised, its stamps were no seconds, or one call took longer
         than its whole race may. When the baseline fails, all have failed.
     """
-    course = _UnitCourse(timer, calls, rules, fresh=fresh, device=device)
+    course = _UnitCourse(timer, calls, rules, fresh=fresh, mixed=mixed, device=device)
     lanes = run(course, runners, rules)
     for lane in lanes:
         lane.device_s = course.device_s(lane)
@@ -69,6 +72,7 @@ class _UnitCourse:
         rules: Rules,
         *,
         fresh: bool,
+        mixed: bool,
         device: torch.device,
     ) -> None:
         self._timer = timer
@@ -76,6 +80,7 @@ class _UnitCourse:
         self._samples = tuple(calls())
         self._rules = rules
         self._fresh = fresh
+        self._mixed = mixed and len(self._samples) > 1
         self._device = device
         self._order = rotation([call.weight for call in self._samples])
         self._turns: list[int] = []
@@ -91,7 +96,7 @@ class _UnitCourse:
         peak = watch(self._device)
         with entered(runner):
             runner.restore()
-            (first_call_s,) = self._stamps(runner, 0, 1)
+            (first_call_s,) = self._stamps(runner, [0])
             known = {}
             for group in range(len(self._samples)):
                 known[group] = self._early(runner, group, 1, limit_s)[-1]
@@ -102,14 +107,18 @@ class _UnitCourse:
     def block(self, lane: Lane, group: int, limit_s: float, *, pools: bool) -> Block:
         """Discarded calls, then timed ones, of one sample."""
         guess, timed = lane.guess_s(group), list[float]()
+        turn = [(group - 1) % len(self._samples), group] if self._mixed else [group]
         with entered(lane.runner):
             early = self._early(lane.runner, group, discarded_calls(self._rules, guess, pools=pools), limit_s)
+            spent_s = sum(early)
             count = timed_calls(self._rules, min(guess, early[-1]))
             while len(timed) < count:  # a few at a time: nobody can stop a call, but the next ones need not start
-                few = self._stamps(lane.runner, group, min(self._rules.least_calls, count - len(timed)))
+                stamps = self._stamps(lane.runner, turn * min(self._rules.least_calls, count - len(timed)))
+                few = stamps[len(turn) - 1 :: len(turn)]
                 in_time(few, limit_s)
                 timed += few
-        return Block(figure=statistics.median(timed), seconds=tuple(timed), spent_s=sum(early) + sum(timed))
+                spent_s += sum(stamps)
+        return Block(figure=statistics.median(timed), seconds=tuple(timed), spent_s=spent_s)
 
     def device_s(self, lane: Lane) -> float | None:
         """Device seconds a call, calls queued: for the report, after the race. None where it is not told."""
@@ -129,17 +138,17 @@ class _UnitCourse:
         """Calls that do not count; state is restored before them."""
         if not self._fresh:
             runner.restore()
-        stamps = self._stamps(runner, group, count)
+        stamps = self._stamps(runner, [group] * count)
         if stamps[-1] > limit_s:
-            stamps += self._stamps(runner, group, 1)
+            stamps += self._stamps(runner, [group])
             in_time(stamps[-2:], limit_s)
         return stamps
 
-    def _stamps(self, runner: Runner, group: int, count: int) -> list[float]:
+    def _stamps(self, runner: Runner, groups: Sequence[int]) -> list[float]:
         if not self._fresh:
-            return stamped(self._timer, runner, [self._samples[group]] * count)
+            return stamped(self._timer, runner, [self._samples[group] for group in groups])
         stamps = []
-        for _ in range(count):
+        for group in groups:
             call = self._calls()[group]
             runner.restore()
             stamps += stamped(self._timer, runner, [call])

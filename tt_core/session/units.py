@@ -159,6 +159,7 @@ def _race(
             lambda: [fresh(sample.call).weighted(sample.count) for sample in calls.samples],
             rules,
             fresh=changes,
+            mixed=calls.shapes.moving,
             device=options.device,
             items=_items(calls),
         )
