@@ -312,58 +312,6 @@ def test_garbage_collection_waits(collecting):
     assert not any(seen)
 
 
-def test_rounds_rotate_over_samples_by_weight():
-    """Each round all runners run one sample; a sample that weighs three times as much has three times the rounds."""
-    seen = {"a": [], "b": []}
-    runners = [Runner(name=n, call=lambda sample, n=n: seen[n].append(sample)) for n in "ab"]
-    _, timing = race(FakeClock(), runners, lambda: (Call("small").weighted(3), Call("large")))
-    assert seen["a"] == seen["b"]
-    timed = seen["a"][3:]  # the first call and one of each sample before the race
-    assert timed.count("small") == 3 * timed.count("large") > 0
-    assert len(timing.blocks) == 8
-
-
-def test_samples_of_other_sizes_are_no_noise():
-    """A sample a hundred times the size of another changes neither the ratio nor the noise."""
-    clock = FakeClock()
-    runners = [
-        Runner(name="a", call=lambda size: clock.sleep(0.0002 * size)),
-        Runner(name="b", call=lambda size: clock.sleep(0.0001 * size)),
-    ]
-    base, timing = race(clock, runners, lambda: (Call(1), Call(100)))
-    assert (timing.interval.low, timing.interval.high) == pytest.approx((0.5, 0.5))
-    assert base.noise == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize("mixed", [False, True])
-def test_what_another_size_costs_shows_where_sizes_are_mixed(mixed, fresh):
-    """A runner that prepares itself whenever the size is not that of the call before: in service it does so each time."""
-    clock, last = FakeClock(), []
-
-    def call(size):
-        clock.sleep(0.001 if last[-1:] == [size] else 0.003)
-        last.append(size)
-
-    runners = [Runner(name="a", call=lambda _: clock.sleep(0.002)), Runner(name="b", call=call)]
-    _, timing = race(clock, runners, lambda: (Call(16), Call(64)), mixed=mixed, fresh=fresh)
-    assert timing.interval.mid == pytest.approx(1.5 if mixed else 0.5)
-
-
-def test_a_slow_sample_is_found_among_mixed_ones():
-    """The calls of the other sample between do not hide that each call of one takes longer than the race waits."""
-    clock = FakeClock()
-    runners = [
-        Runner(name="a", call=lambda _: clock.sleep(0.001)),
-        Runner(
-            name="b", call=lambda size: clock.sleep(0.001 if size == 16 or len(seen) < 4 else 50.0) or seen.append(1)
-        ),
-    ]
-    seen = []
-    _, outcome = race(clock, runners, lambda: (Call(16), Call(64)), mixed=True)
-    assert outcome.kind == "TooSlowError"
-
-
 def test_state_is_restored_before_each_block():
     """Restoring happens once before a block's calls, not between them."""
     seen = []

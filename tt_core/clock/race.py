@@ -107,14 +107,14 @@ class _UnitCourse:
     def block(self, lane: Lane, group: int, limit_s: float, *, pools: bool) -> Block:
         """Discarded calls, then timed ones, of one sample."""
         guess, timed = lane.guess_s(group), list[float]()
-        turn = [(group - 1) % len(self._samples), group] if self._mixed else [group]
+        cycle = [(group - 1) % len(self._samples), group] if self._mixed else [group]
         with entered(lane.runner):
             early = self._early(lane.runner, group, discarded_calls(self._rules, guess, pools=pools), limit_s)
             spent_s = sum(early)
             count = timed_calls(self._rules, min(guess, early[-1]))
             while len(timed) < count:  # a few at a time: nobody can stop a call, but the next ones need not start
-                stamps = self._stamps(lane.runner, turn * min(self._rules.least_calls, count - len(timed)))
-                few = stamps[len(turn) - 1 :: len(turn)]
+                stamps = self._stamps(lane.runner, cycle * min(self._rules.least_calls, count - len(timed)))
+                few = stamps[len(cycle) - 1 :: len(cycle)]
                 in_time(few, limit_s)
                 timed += few
                 spent_s += sum(stamps)
