@@ -7,7 +7,7 @@ import torch
 from install_units import X, entry, plus, tuned, unit_of
 from torch import nn
 
-from tt_core.errors import FallbackWarning
+from tt_core.errors import DeclinedError, FallbackWarning
 from tt_core.install import dispatcher, install, stats
 from tt_core.values import Axis, Call, Shapes
 
@@ -15,6 +15,24 @@ from tt_core.values import Axis, Call, Shapes
 class Modes(nn.Module):
     def forward(self, x, mode="a", *, scale=1.0):
         return x
+
+
+class Pair(nn.Module):
+    def forward(self, x, y, scale=1.0):
+        return x
+
+
+class Nothing(nn.Module):
+    def forward(self, n):
+        return n
+
+
+def refuse(*_args, **_kwargs):
+    raise AssertionError("asked")
+
+
+def decline(_given):
+    raise DeclinedError("not today")
 
 
 def test_the_built_answers_what_it_covers(net):
@@ -70,6 +88,33 @@ def test_many_keys_on_one_unit():
     assert module(scale=2.0, mode="a", x=X) == 4
     with pytest.warns(FallbackWarning, match="mode has a value that was not tuned"):
         assert module(X, "c") is X
+
+
+def test_tensors_at_hand_are_given_to_a_built_that_takes_them(net):
+    """In the key's order, however the call was spelled; with one key and with several."""
+    unit = unit_of(Pair().eval())
+    spelled = [Call(X, y=X + 1), Call(y=X + 1, x=X, scale=2.0), Call(X, scale=3.0, y=X + 1)]
+    packed = lambda given: [each.mean().item() for each in given]  # noqa: E731
+    for calls in (spelled[:1], spelled[1:]):
+        installed = install([entry(unit, refuse, call, packed=packed) for call in calls])
+        for call in calls:
+            assert unit.module(*call.args, **call.kwargs) == [0.0, 1.0]
+        installed.undo()
+
+
+def test_a_built_that_takes_tensors_may_hand_them_back():
+    """The original gets the caller's own spelling."""
+    unit = unit_of(Pair().eval())
+    install([entry(unit, refuse, Call(X, X), packed=decline)])
+    with pytest.warns(FallbackWarning, match="not today"):
+        assert torch.equal(unit.module(y=X, x=X + 1), X + 1)
+
+
+def test_no_tensors_are_given_where_there_are_none():
+    """A key without tensors is served by the call."""
+    unit = unit_of(Nothing().eval())
+    install([entry(unit, lambda n: n + 1, Call(1), packed=refuse)])
+    assert unit.module(1) == 2
 
 
 def test_one_key_with_two_ranges():

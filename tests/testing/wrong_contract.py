@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import nn
@@ -74,11 +75,29 @@ for _name in WRONG:
     contract(f"wrong_{_name}", to_backend(WRONG[_name]), *SPOKEN.get(_name, RESULTS), rungs=_rungs)
 
 
+class Packed(Right):
+    """Takes the tensors of a call too, `step` by `step`."""
+
+    step = 1
+
+    @tt.hookimpl
+    def tt_build(self, unit, calls):
+        made = super().tt_build(unit, calls)
+        return attrs.evolve(made, packed=lambda given: made.call(*given[:: self.step]))
+
+
 class TestRight(BackendContract):
     """All promises hold for the plugin that the others are made from."""
 
     rungs = (ROWS, AXES)
-    plugin = given(Right())
+    plugin = given(Packed())
+
+
+class Backwards(Packed):
+    step = -1
+
+
+contract("packed_in_another_order", Backwards(), "test_packed_is_call", "test_serves_as_installed", rungs=(AXES,))
 
 
 class Approximate(Right):

@@ -31,13 +31,14 @@ class Guard:
     """A compiled guard.
 
     Attributes:
-        accepts: takes a call in any spelling; whether the built may serve it. May raise one of `UNREADABLE`: no.
+        accepts: takes a call in any spelling; whether the built may serve it: truth, or what says no. May raise one of
+            `UNREADABLE`: no. Where asked to pack, a yes is the tuple of the call's tensors in the key's order.
         explain: `explain(args, kwargs)`: every reason why a call was not accepted, at least one; slow.
         source: the text of `accepts`; also on the function, as `__source__`.
         watch: what the weights looked like; None for LIVE.
     """
 
-    accepts: Callable[..., bool]
+    accepts: Callable[..., Any]
     explain: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Why, ...]]
     source: str
     watch: Watch | None
@@ -45,12 +46,13 @@ class Guard:
     """The watch's own question, where it may be asked once the work is launched: a device computes meanwhile."""
 
 
-def compile_guard(unit: Unit, claim: Claim) -> Guard:
+def compile_guard(unit: Unit, claim: Claim, *, pack: bool = False) -> Guard:
     """Compiles the guard of one built on one unit; looks at the module and changes nothing.
 
     Args:
         unit: the unit, its module as it was when the built was made.
         claim: what the built may be used for.
+        pack: whether a yes is to be the call's tensors, of which there is at least one.
 
     Raises:
         ValueError: forward's signature cannot be written down (a parameter whose name is no identifier).
@@ -59,7 +61,7 @@ def compile_guard(unit: Unit, claim: Claim) -> Guard:
     names = Names(prefix=prefix_for(signature))
     watch = None if claim.weights is Weights.LIVE else Watch.of(unit.module, claim.weights, claim.facts.writes_state)
     later = watch is not None and _may_wait(claim)
-    source = _source(unit, claim, signature, names, watch, later=later)
+    source = _source(unit, claim, signature, names, watch, later=later, pack=pack)
     accepts = made("guard", source, names.held)
     explain = Reasons(
         unit=unit,
@@ -88,7 +90,14 @@ def _question(watch: Watch) -> Callable[[], bool]:
 
 
 def _source(
-    unit: Unit, claim: Claim, signature: inspect.Signature, names: Names, watch: Watch | None, *, later: bool
+    unit: Unit,
+    claim: Claim,
+    signature: inspect.Signature,
+    names: Names,
+    watch: Watch | None,
+    *,
+    later: bool,
+    pack: bool,
 ) -> str:
     walked = walk(claim.key, names)
     conditions = [
@@ -99,6 +108,8 @@ def _source(
         *_grad(unit.module, walked, watch, names),
         *_weights(None if later else watch, names),
     ]
+    if pack:
+        conditions.append(f"({', '.join(slot.expr for slot in walked.tensors)},)")
     body = "\n        and ".join(conditions)
     title = callkey.describe(claim.key, claim.covers).encode("unicode_escape").decode()
     return f"def guard({parameters_text(signature, names)}):\n    # {title}\n    return (\n        {body}\n    )\n"

@@ -118,10 +118,13 @@ class Dispatcher:
         self.falls: Mapping[Fall, Count] = {kind: Count() for kind in Fall}
         self._warned: dict[Fall, object] = {}
 
-    def answer(self, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The built's answer to a call that its guard let in; the original's where the built breaks, or its weights moved."""
+    def answer(self, route: Route, given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The built's answer to a call that its guard let in; the original's where the built breaks, or its weights moved.
+
+        `given` is what the guard said.
+        """
         try:
-            result = route.serve(*args, **kwargs)
+            result = route.serve(given) if route.packs else route.serve(*args, **kwargs)
             moved = route.after is not None and not route.after()
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
@@ -191,12 +194,12 @@ class OneKey(Dispatcher):
             return self.original(*args, **kwargs)
         route = self.route
         try:
-            served = route.guard(*args, **kwargs)
+            given = route.guard(*args, **kwargs)
         except UNREADABLE:
-            served = False
-        if not served:
+            given = False
+        if not given:
             return self.fall(args, kwargs)
-        return self.answer(route, args, kwargs)
+        return self.answer(route, given, args, kwargs)
 
 
 class ManyKeys(Dispatcher):
@@ -218,14 +221,14 @@ class ManyKeys(Dispatcher):
             found = ()
         for route in found:
             try:
-                served = route.guard(*args, **kwargs)
+                given = route.guard(*args, **kwargs)
             except UNREADABLE:
                 continue
-            if served:
+            if given:
                 break
         else:
             return self.fall(args, kwargs)
-        return self.answer(route, args, kwargs)
+        return self.answer(route, given, args, kwargs)
 
 
 def dispatcher(unit: Unit, entries: Sequence[Entry]) -> Dispatcher:

@@ -62,16 +62,20 @@ class Route:
 
     `after`, where there is one, is asked once the work is launched: whether the weights are those that the built was made
     from. If not the result is dropped and the original runs.
+
+    Where `packs`, the guard's yes is the tuple of the call's tensors, and `serve` takes that instead of the arguments.
     """
 
-    __slots__ = ("after", "entry", "errors", "explain", "guard", "hits", "retired", "serve", "watch")
+    __slots__ = ("after", "entry", "errors", "explain", "guard", "hits", "packs", "retired", "serve", "watch")
 
-    guard: Callable[..., bool]
+    guard: Callable[..., Any]
     serve: Callable[..., Any]
     hits: Count | None
 
     def __init__(self, entry: Entry) -> None:
-        compiled = compile_guard(entry.unit, entry.claim)
+        packed = entry.built.packed if entry.key.tensors else None
+        self.packs = packed is not None
+        compiled = compile_guard(entry.unit, entry.claim, pack=self.packs)
         self.entry = entry
         self.guard = compiled.accepts
         self.after = compiled.after
@@ -80,7 +84,8 @@ class Route:
         self.errors = Count()
         self.retired = False
         self.hits = None
-        call = entry.built.call if entry.built.concurrent else _one_at_a_time(entry.built.call)
+        call = entry.built.call if packed is None else packed
+        call = call if entry.built.concurrent else _one_at_a_time(call)
         self.serve = call if entry.facts.aliases else self._first(call)
 
     def retire(self) -> None:

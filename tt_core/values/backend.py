@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import torch
 
 from tt_core.values.kinds import frozen, valued
 from tt_core.values.shapes import Shapes
@@ -194,6 +195,8 @@ class Built:
         notes: sentences for the report.
         close: gives everything back; called at most once.
         inner: the built that a layer was built over.
+        packed: the same as `call`, for who has the tensors of a call at hand: takes a tuple of them in the key's order. A
+            dispatcher's guard has: its arguments need not be bound again. None: there is none.
     """
 
     call: Callable[..., Any]
@@ -206,3 +209,4 @@ class Built:
     notes: tuple[str, ...] = ()
     close: Callable[[], None] = _nothing
     inner: Built | None = None
+    packed: Callable[[tuple[torch.Tensor, ...]], Any] | None = None

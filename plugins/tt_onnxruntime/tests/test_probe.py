@@ -96,10 +96,12 @@ def test_no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's number of threads, no spinning after calls unless asked for, everything optimised; on a GPU no TF32."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(options, "affinities", lambda threads: f"{threads} threads")
     made = options.settings_of(CPU, {}).session_options()
     assert made.intra_op_num_threads == 3
     assert made.get_session_config_entry("session.force_spinning_stop") == "1"
     assert made.graph_optimization_level.name == "ORT_ENABLE_ALL"
+    assert made.get_session_config_entry("session.intra_op_thread_affinities") == f"{torch.get_num_threads()} threads"
     never = options.settings_of(CPU, {"spinning": False}).session_options()
     assert never.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     always = options.settings_of(CPU, {"spinning": "always"}).session_options()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 
 from tt_core import state, trees
+from tt_core.callkey import canonical
 from tt_core.install import Entry, install, stats
 from tt_core.samples.overlap import aliases
 from tt_core.testing.contract.base import Base
 from tt_core.testing.contract.shop import Made, Shop
 from tt_core.testing.ladder import Rung
-from tt_core.values import Fidelity, evolve
+from tt_core.values import Call, Fidelity, evolve
 
 
 class Results(Base):
@@ -64,6 +66,21 @@ class Results(Base):
 
         assert not [source for _, source in shared if source[0] == "input"], "two results are one memory"
         shop.same(copy, shop.run(made, made.ready.call, made.recorded[0]), "after a result was written to")
+
+    def test_packed_is_call(self, shop: Shop, rung: Rung) -> None:
+        """Where a built has `packed`, the tensors of a call in the key's order give what `call` gives."""
+        made = shop.need(rung)
+        packed = made.ready.packed
+        if packed is None:
+            pytest.skip("it takes calls only")
+        for call in made.recorded:
+            tensors = tuple(trees.tensors(canonical(inspect.signature(made.unit.forward), call)))
+
+            shop.same(
+                shop.run(made, made.ready.call, call),
+                shop.run(made, packed, Call(tensors)),
+                "for the tensors of a call",
+            )
 
     def test_serves_as_installed(self, shop: Shop, rung: Rung) -> None:
         """Behind the core's dispatcher every recorded call is served by the built, and undo leaves no trace."""

@@ -252,7 +252,7 @@ def accepts(guard: Guard, call: Call) -> bool:
     """Whether a guard lets a call through, called without gradients as in service; also what it asks after the launch."""
     with torch.no_grad():
         try:
-            return guard.accepts(*call.args, **call.kwargs) and (guard.after is None or guard.after())
+            return bool(guard.accepts(*call.args, **call.kwargs)) and (guard.after is None or guard.after())
         except UNREADABLE:
             return False
 

@@ -142,8 +142,10 @@ def bound(shared: Shared, unit: tt.Unit) -> tt.Built:
         BuildRefusedError: the weights are not of the kind that the program was compiled for.
     """
     loaded = [shared.package.load(unit.module)]
+    call, packed = _service(shared, loaded)
     built = tt.Built(
-        call=_service(shared, loaded),
+        call=call,
+        packed=packed,
         covers=shared.covers,
         weights=tt.Weights.VALUES if shared.baked else tt.Weights.STORAGE,
         concurrent=program.concurrent(shared.package.device),
@@ -207,8 +209,10 @@ def _refuse(calls: tt.Calls) -> None:
             raise tt.BuildRefusedError("a package takes dense real tensors only")
 
 
-def _service(shared: Shared, loaded: list[Loaded]) -> Callable[..., Any]:
-    """What runs the program; a call that it is not right for is handed back before anything ran.
+def _service(
+    shared: Shared, loaded: list[Loaded]
+) -> tuple[Callable[..., Any], Callable[[tuple[torch.Tensor, ...]], Any]]:
+    """What runs the program for a call, and for the tensors of one; what it is not right for is handed back untried.
 
     Args:
         shared: the program.
@@ -217,14 +221,16 @@ def _service(shared: Shared, loaded: list[Loaded]) -> Callable[..., Any]:
     pack, unpack, fits = shared.pack, shared.unpack, shared.fits
     inputs = inputs_of(shared.key, shared.covers)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        tensors = pack(*args, **kwargs)
+    def packed(tensors: tuple[torch.Tensor, ...]) -> Any:
         given = inputs(*tensors)
         if given is None or (fits is not None and not fits([t.shape for t in tensors])):
             raise tt.DeclinedError("its package is not right for sizes or dtypes like these")
         return unpack(loaded[0].run(given), tensors)
 
-    return call
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return packed(pack(*args, **kwargs))
+
+    return call, packed
 
 
 def _closed(_inputs: Any) -> Any:

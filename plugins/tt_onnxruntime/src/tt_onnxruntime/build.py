@@ -66,10 +66,11 @@ def build(unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Mapping
 def built_of(state: State, flat: tt.Flat) -> tt.Built:
     """The programs of `state` as a built of a unit."""
     programs = state.runner.programs
-    call = _call(flat, state.runner)
+    call, packed = _calls(flat, state.runner)
     call.__dict__["tt_state"] = state
     return tt.Built(
         call=call,
+        packed=packed,
         covers=state.covers,
         weights=tt.Weights.VALUES,
         concurrent=True,
@@ -157,11 +158,11 @@ def _notes(programs: Sequence[Compiled]) -> tuple[str, ...]:
     return (first,) if len(programs) == 1 else (first, f"{len(programs)} programs, chosen by size")
 
 
-def _call(flat: tt.Flat, runner: Runner) -> Callable[..., Any]:
+def _calls(flat: tt.Flat, runner: Runner) -> tuple[Callable[..., Any], Callable[[Tensors], Any]]:
+    """What takes a call in any spelling, and what takes its tensors."""
     pack, unpack, get, find = flat.pack, flat.unpack, runner.get, runner.find
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        inputs = pack(*args, **kwargs)
+    def packed(inputs: Tensors) -> Any:
         sizes = tuple([tensor.shape for tensor in inputs])  # a list comprehension: a generator takes twice the time
         plan = get(sizes) or find(sizes, inputs)
         if plan is None:
@@ -170,7 +171,10 @@ def _call(flat: tt.Flat, runner: Runner) -> Callable[..., Any]:
             raise tt.DeclinedError("an index into a table is negative")
         return unpack(plan.run(inputs), inputs)
 
-    return call
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return packed(pack(*args, **kwargs))
+
+    return call, packed
 
 
 def _text(sizes: Sizes) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import tt_core as tt
+from tt_onnxruntime.attention import translations
 from tt_onnxruntime.probe import one_line
 
 WEIGHTS = "weights.bin"
@@ -82,7 +83,7 @@ def model_of(program: torch.export.ExportedProgram, module: nn.Module) -> Model:
     """
     with tt.flat.quiet("torch.onnx", "onnxscript", "onnx_ir"):
         try:
-            made: Any = torch.onnx.export(program, dynamo=True, verbose=False)
+            made: Any = torch.onnx.export(program, dynamo=True, verbose=False, custom_translation_table=translations())
         except _FAILURES as error:
             raise tt.BuildRefusedError(f"torch.onnx cannot export it: {one_line(error)}") from error
         return _taken_apart(made.model, _places(module))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import tt_core as tt
+from tt_onnxruntime.cores import affinities
 from tt_onnxruntime.probe import PROVIDERS, installed, numbers
 
 _WAITING = {
@@ -50,6 +51,8 @@ class Settings:
         made.inter_op_num_threads = 1
         made.log_severity_level = 4
         made.add_session_config_entry(*_WAITING[self.spinning])
+        if self.device.type == "cpu" and (bound := affinities(self.threads)):
+            made.add_session_config_entry("session.intra_op_thread_affinities", bound)
         return made
 
     def providers(self) -> list[Any]:

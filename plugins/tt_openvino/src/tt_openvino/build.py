@@ -74,10 +74,11 @@ def build(backend: str, unit: tt.Unit, calls: tt.Calls, device: torch.device, op
 def built_of(state: State, flat: tt.Flat, device: torch.device, notes: tuple[str, ...] = ()) -> tt.Built:
     """The programs of `state` as a built of a unit."""
     programs = state.runner.programs
-    call = _call(flat, state.runner, device)
+    call, packed = _calls(flat, state.runner, device)
     call.__dict__["tt_state"] = state
     return tt.Built(
         call=call,
+        packed=packed,
         covers=state.covers,
         weights=tt.Weights.VALUES,
         concurrent=True,
@@ -124,12 +125,12 @@ def _notes(programs: Sequence[Compiled], settings: Settings) -> tuple[str, ...]:
     return (first, f"{len(programs)} programs, chosen by size")
 
 
-def _call(flat: tt.Flat, runner: Runner, device: torch.device) -> Callable[..., Any]:
+def _calls(flat: tt.Flat, runner: Runner, device: torch.device) -> tuple[Callable[..., Any], Callable[[Tensors], Any]]:
+    """What takes a call in any spelling, and what takes its tensors."""
     pack, unpack, get, find = flat.pack, flat.unpack, runner.get, runner.find
     run = _run_on(device)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        inputs = pack(*args, **kwargs)
+    def packed(inputs: Tensors) -> Any:
         sizes = tuple([tensor.shape for tensor in inputs])  # a list comprehension: a generator takes twice the time
         plan = get(sizes) or find(sizes, inputs)
         if plan is None:
@@ -138,7 +139,10 @@ def _call(flat: tt.Flat, runner: Runner, device: torch.device) -> Callable[..., 
             raise tt.DeclinedError("an integer is beyond what OpenVINO computes right, or no index of its table")
         return unpack(run(plan, inputs), inputs)
 
-    return call
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return packed(pack(*args, **kwargs))
+
+    return call, packed
 
 
 def _text(sizes: Sizes) -> str:

@@ -65,8 +65,10 @@ def _built(
     if limits.bytes is not None and held is not None and held > limits.bytes:
         graphs.close()
         raise tt.BuildRefusedError(f"the graphs hold {held:,} bytes, the limit is {limits.bytes:,}")
+    call, packed = graphs.service()
     return tt.Built(
-        call=graphs.service(),
+        call=call,
+        packed=packed,
         covers=calls.shapes,
         weights=tt.Weights.STORAGE,
         concurrent=options.outputs == "owned",

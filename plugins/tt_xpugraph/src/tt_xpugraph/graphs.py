@@ -103,15 +103,14 @@ class Graphs:
                 self._known[key] = self._capture(given)
             return True
 
-    def service(self) -> Callable[..., Any]:
-        """The callable that serves calls in every spelling that the unit takes."""
-        pack, unpack, inner = self._flat.pack, self._flat.unpack, self._inner
+    def service(self) -> tuple[Callable[..., Any], Callable[[tuple[torch.Tensor, ...]], Any]]:
+        """What serves calls in every spelling that the unit takes, and what takes their tensors."""
+        pack, unpack = self._flat.pack, self._flat.unpack
         lock, enter, find = self._lane.lock, self._lane.enter, self._find
         owned, eager = self.options.outputs == "owned", self._eager
         last = self._last
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = pack(*args, **kwargs)
+        def packed(given: tuple[torch.Tensor, ...]) -> Any:
             with lock:
                 found, fits = last[0]
                 if not fits(given):  # the graph of the call before, in a third of the time of a look-up
@@ -124,11 +123,14 @@ class Graphs:
             self.without += 1
             if eager:
                 raise tt.DeclinedError(found if isinstance(found, str) else _CAPTURING)
-            return inner(*args, **kwargs)
+            return self._run(given)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return packed(pack(*args, **kwargs))
 
         service: Any = call
         service.tt_graphs = self  # whom `stored.dump` asks
-        return call
+        return call, packed
 
     def close(self) -> None:
         """Gives the graphs' memory back to torch, once the device has finished with it."""
