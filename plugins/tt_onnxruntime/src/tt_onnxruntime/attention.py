@@ -30,12 +30,14 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Plain attention; heads in groups, a causal mask and dropout are left to the exporter's own translation."""
-    from onnxscript import opset18 as op
+    """Plain attention; heads in groups, a causal mask, dropout and a scale that is not positive are left to the exporter's own translation."""
+    import onnxscript
     from onnxscript.function_libs.torch_lib.ops import nn as exporters
 
+    op: Any = onnxscript.opset18
     width = query.shape[-1]
-    plain = len(query.shape) == _RANK and isinstance(width, int) and not (dropout_p or is_causal or enable_gqa)
+    plain = len(query.shape) == _RANK and isinstance(width, int) and (scale is None or scale > 0)
+    plain = plain and not (dropout_p or is_causal or enable_gqa)
     if not plain:
         return exporters.aten_scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

@@ -41,13 +41,13 @@ class Interface:
         """The caller's stream on this device."""
         return self.module.current_stream(self.device)
 
-    def raw(self) -> Callable[[], int] | None:
-        """The caller's stream as a number, ten times as fast as an object: what Inductor's own code asks. None: unknown.
+    def raw(self) -> Callable[[], int]:
+        """What tells the caller's stream as a number, ten times as fast as an object: what Inductor's own code asks.
 
-        0 is CUDA's default stream, which nobody can capture.
+        0 is CUDA's default stream, which nobody can capture; -1 is unknown, as on an XPU, where nobody could try it.
         """
-        ask = getattr(torch._C, f"_{self.device.type}_getCurrentRawStream", None)
-        return None if ask is None else functools.partial(ask, self.device.index)
+        ask = getattr(torch._C, "_cuda_getCurrentRawStream", None) if self.device.type == "cuda" else None
+        return (lambda: -1) if ask is None else functools.partial(ask, self.device.index)
 
     def stream(self) -> Any:
         """A side stream."""

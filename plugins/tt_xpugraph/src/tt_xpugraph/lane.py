@@ -24,15 +24,18 @@ class Lane:
     Attributes:
         lock: held from the first copy in to the last copy out; re-entrant, for units inside units.
         side: the stream on which graphs are captured.
+        raw: tells the number of the caller's stream; see `Interface.raw`.
+        default: whether the last one in the lane was the default stream, whose number is 0. Where it still is the
+            caller's there is nothing to wait for, and it is never captured: whoever calls may see to that without `enter`.
     """
 
     def __init__(self, interface: Interface) -> None:
         self.lock = threading.RLock()
         self.side = interface.stream()
         self._interface = interface
-        self._raw = interface.raw() if interface.device.type == "cuda" else None
+        self.raw = interface.raw()
         self._last: Any = None
-        self._default = False
+        self.default = False
 
     def enter(self) -> bool:
         """Makes the caller's stream wait for what ran in the lane before. The lock is held.
@@ -40,15 +43,15 @@ class Lane:
         Returns:
             False where somebody captures the caller's stream: it must not be made to wait, and nothing be replayed.
         """
-        if self._default and self._raw is not None and self._raw() == 0:
-            return True  # as before, and the default stream is never captured
+        if self.default and self.raw() == 0:
+            return True
         if self._interface.capturing():
             return False
         stream = self._interface.current()
         if self._last is not None and self._last != stream:
             stream.wait_stream(self._last)
         self._last = stream
-        self._default = self._raw is not None and self._raw() == 0
+        self.default = self.raw() == 0
         return True
 
 
