@@ -90,7 +90,7 @@ def test_many_keys_on_one_unit():
         assert module(X, "c") is X
 
 
-def test_tensors_at_hand_are_given_to_a_built_that_takes_them(net):
+def test_tensors_at_hand_are_given_to_a_built_that_takes_them():
     """In the key's order, however the call was spelled; with one key and with several."""
     unit = unit_of(Pair().eval())
     spelled = [Call(X, y=X + 1), Call(y=X + 1, x=X, scale=2.0), Call(X, scale=3.0, y=X + 1)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
 
 from tt_core import state, trees
-from tt_core.callkey import canonical
+from tt_core.callkey import tensors_of
 from tt_core.install import Entry, install, stats
 from tt_core.samples.overlap import aliases
 from tt_core.testing.contract.base import Base
@@ -74,7 +73,7 @@ class Results(Base):
         if packed is None:
             pytest.skip("it takes calls only")
         for call in made.recorded:
-            tensors = tuple(trees.tensors(canonical(inspect.signature(made.unit.forward), call)))
+            tensors = tensors_of(made.unit.forward, call)
 
             shop.same(
                 shop.run(made, made.ready.call, call),
