@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from install_units import Net, X, entry, tuned, unit_of
+from install_units import Net, X, entry, plus, tuned, unit_of
 from torch import nn
 
 from tt_core.errors import FallbackWarning
@@ -58,27 +58,67 @@ def test_weights_that_changed_fall_and_say_refresh(net):
         assert torch.equal(net(X), want)
 
 
-def test_on_a_device_weights_are_looked_at_after_the_launch(net, monkeypatch):
-    """On a device a STORAGE built runs first and its weights are looked at while the device works: moved weights drop its result."""
+@pytest.fixture
+def _device(monkeypatch):
     monkeypatch.setattr("tt_core.guards.compiler._may_wait", lambda _: True)  # the one place that asks for the device
-    model, given, ran = net, X, []
 
-    def built(unit):
-        def call(*args):
-            ran.append(len(ran))
-            return unit.forward(*args).double()  # told from the original by its dtype
 
-        return call
+def replaced(module):
+    """Puts an equal parameter in the first one's place."""
+    owner, name = next((m, n) for m in module.modules() for n in m._parameters)
+    setattr(owner, name, torch.nn.Parameter(owner._parameters[name].detach().clone()))
 
-    unit = unit_of(model)
-    tuned_ = install([entry(unit, built(unit), Call(given), weights=Weights.STORAGE)])
-    assert model(given).dtype is torch.float64
-    first = next(iter(model.parameters()))
-    owner = next(m for m in model.modules() if any(p is first for p in m._parameters.values()))
-    name = next(n for n, p in owner._parameters.items() if p is first)
-    setattr(owner, name, torch.nn.Parameter(first.detach().clone()))
+
+@pytest.mark.usefixtures("_device")
+@pytest.mark.parametrize("meanwhile", [False, True])
+@pytest.mark.parametrize("layers", [2, 30])
+def test_on_a_device_weights_are_looked_at_after_the_launch(layers, meanwhile):
+    """On a device a STORAGE built runs first and its weights are looked at while the device works: moved weights drop its
+    result, whether the built leaves time for the question itself or is asked after it."""
+    model, ran = nn.Sequential(*[nn.Linear(4, 4) for _ in range(layers)]).eval(), []
+
+    def call(x):
+        ran.append("launched")
+        return layers_of(x).double()  # told from the original by its dtype
+
+    def overlapped(meanwhile, given):
+        result = call(*given)
+        meanwhile()
+        ran.append("copied")
+        return result
+
+    layers_of = model.forward
+    made = {"overlapped": overlapped} if meanwhile else {}
+    tuned_ = install([entry(unit_of(model), call, Call(X), weights=Weights.STORAGE, **made)])
+    assert model(X).dtype is torch.float64
+    assert ran == ["launched", *["copied"] * meanwhile]
+    replaced(model)
     with pytest.warns(FallbackWarning, match="tt.refresh"):
-        assert model(given).dtype is torch.float32
-    assert len(ran) == 2
-    assert sum(stats(model)[""].falls.values()) == 1
+        assert model(X).dtype is torch.float32
+    assert ran == ["launched", *["copied"] * meanwhile, "launched"]
+    assert [(str(kind), count) for kind, count in stats(model)[""].falls.items()] == [("weights", 1)]
     tuned_.undo()
+
+
+@pytest.mark.usefixtures("_device")
+@pytest.mark.parametrize(("layers", "asked"), [(2, 1), (30, 2)])
+def test_a_large_models_guard_is_asked_again_behind_its_weights(layers, asked):
+    """So that the next call finds the guard's records near; a small model's weights leave them there."""
+    model, said = nn.Sequential(*[nn.Linear(4, 4) for _ in range(layers)]).eval(), []
+    unit = unit_of(model)
+    install([entry(unit, plus(1)(unit), Call(X), weights=Weights.STORAGE)])
+    route = vars(model)["forward"].routes[0]
+    guard = route.guard
+    route.guard = lambda *given: (said.append(True), guard(*given))[1]
+    model(X)
+    assert len(said) == asked
+
+
+def test_a_built_with_time_meanwhile_is_asked_nothing_where_the_guard_asked_all():
+    """On a CPU the weights were looked at before; the built still gets a question, which is empty."""
+    asked = []
+    model = Net().eval()
+    made = lambda meanwhile, given: asked.append(meanwhile()) or given[0] + 1  # noqa: E731
+    install([entry(unit_of(model), None, Call(X), weights=Weights.STORAGE, overlapped=made)])
+    assert torch.equal(model(X), X + 1)
+    assert asked == [None]

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +88,24 @@ class Packed(Right):
         return attrs.evolve(made, packed=lambda given: made.call(*given[:: self.step]))
 
 
+class Overlapped(Packed):
+    """Asks what it was given meanwhile."""
+
+    def overlapped(self, packed, meanwhile, given):
+        meanwhile()
+        return packed(given)
+
+    @tt.hookimpl
+    def tt_build(self, unit, calls):
+        made = super().tt_build(unit, calls)
+        return attrs.evolve(made, overlapped=partial(self.overlapped, made.packed))
+
+
 class TestRight(BackendContract):
     """All promises hold for the plugin that the others are made from."""
 
     rungs = (ROWS, AXES)
-    plugin = given(Packed())
+    plugin = given(Overlapped())
 
 
 class Backwards(Packed):
@@ -98,6 +113,28 @@ class Backwards(Packed):
 
 
 contract("packed_in_another_order", Backwards(), "test_packed_is_call", "test_serves_as_installed", rungs=(AXES,))
+
+
+class AsksNothing(Overlapped):
+    def overlapped(self, packed, meanwhile, given):
+        return packed(given)
+
+
+class AsksTwice(Overlapped):
+    def overlapped(self, packed, meanwhile, given):
+        meanwhile()
+        return super().overlapped(packed, meanwhile, given)
+
+
+class Swallows(Overlapped):
+    def overlapped(self, packed, meanwhile, given):
+        with contextlib.suppress(ZeroDivisionError):
+            meanwhile()
+        return packed(given)
+
+
+for _name, _kind in {"asks_nothing": AsksNothing, "asks_twice": AsksTwice, "swallows_an_error": Swallows}.items():
+    contract(f"meanwhile_{_name}", _kind(), "test_overlapped_is_call")
 
 
 class Approximate(Right):

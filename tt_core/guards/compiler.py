@@ -15,7 +15,7 @@ from tt_core.guards.claim import Claim
 from tt_core.guards.kinds import Why
 from tt_core.guards.leaves import const_text, contiguous_text, exact_text, moving_text, sizes_of
 from tt_core.guards.made import made
-from tt_core.guards.quick import quick
+from tt_core.guards.quick import is_small, quick
 from tt_core.guards.reason import Reasons
 from tt_core.guards.seen import Check, Seen
 from tt_core.guards.walk import Names, Slot, Walked, parameters_text, prefix_for, walk
@@ -44,6 +44,11 @@ class Guard:
     watch: Watch | None
     after: Callable[[], bool] | None = None
     """The watch's own question, where it may be asked once the work is launched: a device computes meanwhile."""
+
+    @property
+    def again(self) -> bool:
+        """Whether what is asked after the launch reads so much that the guard's own records leave the nearest cache."""
+        return self.after is not None and self.watch is not None and not is_small(self.watch)
 
 
 def compile_guard(unit: Unit, claim: Claim, *, pack: bool = False) -> Guard:

@@ -29,8 +29,12 @@ _address = torch.Tensor.data_ptr
 
 def quick(watch: Watch) -> Callable[[], bool]:
     """A fast test of `watch.difference() is None`; False may be a false alarm."""
-    small = len(watch.items) + len(watch.empty) + len(watch.prints) <= _SMALL_ITEMS
-    return _spelled(watch) if small else _mapped(watch)
+    return _spelled(watch) if is_small(watch) else _mapped(watch)
+
+
+def is_small(watch: Watch) -> bool:
+    """Whether the test reads so little that it does not drive everything else out of the nearest cache."""
+    return len(watch.items) + len(watch.empty) + len(watch.prints) <= _SMALL_ITEMS
 
 
 def _spelled(watch: Watch) -> Callable[[], bool]:

@@ -23,7 +23,7 @@ from torch import nn
 from tt_core.errors import DeclinedError, FallbackWarning
 from tt_core.guards import UNREADABLE, Fall, Why, compile_pick
 from tt_core.install.counts import Count
-from tt_core.install.entry import ERRORS_KEPT, Entry, Route
+from tt_core.install.entry import ERRORS_KEPT, Entry, MovedError, Route
 from tt_core.values import Unit
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ class Dispatcher:
         try:
             result = route.serve(given) if route.packs else route.serve(*args, **kwargs)
             moved = route.after is not None and not route.after()
+            if route.again:
+                route.guard(*args, **kwargs)
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
         else:
@@ -153,7 +155,9 @@ class Dispatcher:
             return Why(kind=Fall.OTHER, seen=f"the guard could not read the call ({type(error).__name__})")
 
     def failed(self, route: Route, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """After a built did not answer: it handed the call back, or it broke."""
+        """After a built did not answer: its weights moved, it handed the call back, or it broke."""
+        if isinstance(error, MovedError):
+            return self.fall(args, kwargs)
         if not isinstance(error, DeclinedError):
             return self._broke(route, error, args, kwargs)
         self._note(Why(kind=Fall.DECLINED, seen=f"{route.entry.candidate} handed the call back: {_line(error)}"))

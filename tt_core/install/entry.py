@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,35 +58,48 @@ class Entry:
         )
 
 
+class MovedError(Exception):
+    """The weights are not those that the built was made from, as was seen while it ran: the original is to answer."""
+
+
 class Route:
     """An entry in service: its guard, the callable that serves, its counts. `guard` and `serve` are swapped as it goes.
 
     `after`, where there is one, is asked once the work is launched: whether the weights are those that the built was made
-    from. If not the result is dropped and the original runs.
+    from. If not the result is dropped and the original runs. A built that gives the host time while a device computes
+    asks it inside of `serve`, which then raises `MovedError`.
+
+    Where `again`, the guard is asked once more behind that question, while the device computes: a large model's weights
+    drive the guard's records out of the nearest cache, and the next call is to find them near.
 
     Where `packs`, the guard's yes is the tuple of the call's tensors, and `serve` takes that instead of the arguments.
     """
 
-    __slots__ = ("after", "entry", "errors", "explain", "guard", "hits", "packs", "retired", "serve", "watch")
+    __slots__ = ("after", "again", "entry", "errors", "explain", "guard", "hits", "packs", "retired", "serve", "watch")
 
     guard: Callable[..., Any]
     serve: Callable[..., Any]
     hits: Count | None
 
     def __init__(self, entry: Entry) -> None:
-        packed = entry.built.packed if entry.key.tensors else None
-        self.packs = packed is not None
+        built = entry.built
+        packed, overlapped = (built.packed, built.overlapped) if entry.key.tensors else (None, None)
+        self.packs = packed is not None or overlapped is not None
         compiled = compile_guard(entry.unit, entry.claim, pack=self.packs)
         self.entry = entry
         self.guard = compiled.accepts
         self.after = compiled.after
+        self.again = compiled.again
+        if overlapped is not None:
+            packed = partial(overlapped, _asking(compiled.after))
+            self.after = None
         self.watch = compiled.watch
         self.explain: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Why, ...]] = compiled.explain
         self.errors = Count()
         self.retired = False
         self.hits = None
-        call = entry.built.call if packed is None else packed
-        call = call if entry.built.concurrent else _one_at_a_time(call)
+        call = built.call if packed is None else packed
+        call = call if built.concurrent else _one_at_a_time(call)
         self.serve = call if entry.facts.aliases else self._first(call)
 
     def retire(self) -> None:
@@ -109,6 +123,18 @@ class Route:
             return _cloned(result) if foreign else result
 
         return look
+
+
+def _asking(after: Callable[[], bool] | None) -> Callable[[], None]:
+    """The question as it is asked inside of a built."""
+    if after is None:
+        return lambda: None
+
+    def ask() -> None:
+        if not after():
+            raise MovedError
+
+    return ask
 
 
 def _refuse(*_: Any, **__: Any) -> bool:

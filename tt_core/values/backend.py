@@ -197,6 +197,9 @@ class Built:
         inner: the built that a layer was built over.
         packed: the same as `call`, for who has the tensors of a call at hand: takes a tuple of them in the key's order. A
             dispatcher's guard has: its arguments need not be bound again. None: there is none.
+        overlapped: the same as `packed`, with a function before the tuple that is called once, when the work is launched and
+            before its results are copied or waited for: what the host may do while a device computes. What that raises goes
+            through. None: there is none.
     """
 
     call: Callable[..., Any]
@@ -210,3 +213,4 @@ class Built:
     close: Callable[[], None] = _nothing
     inner: Built | None = None
     packed: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
+    overlapped: Callable[[Callable[[], object], tuple[torch.Tensor, ...]], Any] | None = None

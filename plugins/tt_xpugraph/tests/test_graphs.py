@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import warnings
 from typing import Any
@@ -80,6 +81,32 @@ def test_streams_are_ordered_both_ways(make, fake, net):
     build(make, fake, net, tt.Call(torch.randn(3, 4)))
     order = [entry for entry in fake.log if entry[0] in {"wait", "begin", "end"}]
     assert order == [("wait", 1, 0), ("begin", 1), ("end", 1), ("wait", 0, 1)]
+
+
+def test_there_is_time_between_the_launch_and_the_copies(make, fake, net):
+    """What the caller does meanwhile comes after the replay, once; its error goes through, and the graph serves on."""
+    x = torch.randn(3, 4)
+    built = build(make, fake, net, tt.Call(x))
+    fake.log.clear()
+    with torch.no_grad():
+        result = built.overlapped(lambda: fake.log.append(("meanwhile",)), (x,))
+        with pytest.raises(ZeroDivisionError):
+            built.overlapped(lambda: 1 / 0, (x,))
+    assert [entry[0] for entry in fake.log] == ["replay", "meanwhile", "replay"]
+    assert torch.equal(result["y"], net(x)["y"])
+    same(built, net, x)
+
+
+def test_there_is_time_without_a_graph_too(make, fake, net):
+    """Where the limit of graphs is reached, and the work itself runs."""
+    calls = [tt.Call(torch.randn(size, 4)) for size in (2, 9)]
+    inner = tt.Built(call=functools.partial(net.forward))
+    built, asked = build(make, fake, net, *calls, inner=inner, graphs=2), []
+    x = torch.randn(5, 4)
+    with torch.no_grad(), pytest.warns(tt.FallbackWarning, match="its 2 graphs are taken"):
+        result = built.overlapped(lambda: asked.append(True), (x,))
+    assert asked == [True]
+    assert torch.equal(result["y"], net(x)["y"])
 
 
 def test_another_stream_waits_for_the_one_before(make, fake, net):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,6 +81,26 @@ class Results(Base):
                 shop.run(made, packed, Call(tensors)),
                 "for the tensors of a call",
             )
+
+    def test_overlapped_is_call(self, shop: Shop, rung: Rung) -> None:
+        """Where a built has `overlapped`, it gives what `call` gives, calls what it was given once, and lets its error out."""
+        made = shop.need(rung)
+        overlapped = made.ready.overlapped
+        if overlapped is None:
+            pytest.skip("it leaves no time meanwhile")
+        for call in made.recorded:
+            asked: list[bool] = []
+            packed = partial(overlapped, partial(asked.append, True))
+            tensors = tensors_of(made.unit.forward, call)
+
+            shop.same(
+                shop.run(made, made.ready.call, call),
+                shop.run(made, packed, Call(tensors)),
+                "with a question meanwhile",
+            )
+            assert len(asked) == 1, f"the question meanwhile was asked {len(asked)} times, once is right"
+            with pytest.raises(ZeroDivisionError):
+                shop.run(made, partial(overlapped, lambda: 1 / 0), Call(tensors))
 
     def test_serves_as_installed(self, shop: Shop, rung: Rung) -> None:
         """Behind the core's dispatcher every recorded call is served by the built, and undo leaves no trace."""

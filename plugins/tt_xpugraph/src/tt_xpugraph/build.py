@@ -65,10 +65,11 @@ def _built(
     if limits.bytes is not None and held is not None and held > limits.bytes:
         graphs.close()
         raise tt.BuildRefusedError(f"the graphs hold {held:,} bytes, the limit is {limits.bytes:,}")
-    call, packed = graphs.service()
+    call, packed, overlapped = graphs.service()
     return tt.Built(
         call=call,
         packed=packed,
+        overlapped=overlapped,
         covers=calls.shapes,
         weights=tt.Weights.STORAGE,
         concurrent=options.outputs == "owned",

@@ -6,6 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from tt_xpugraph.preflight import strict
 Key = tuple[Any, ...]
 _CAPTURING = "the caller captures a graph of their own"
 Fits = Callable[..., bool]
+Packed = Callable[[tuple[torch.Tensor, ...]], Any]
+Overlapped = Callable[[Callable[[], object], tuple[torch.Tensor, ...]], Any]
 _NOTHING = (None, lambda *_: False)
 """No call before."""
 
@@ -103,15 +106,15 @@ class Graphs:
                 self._known[key] = self._capture(given)
             return True
 
-    def service(self) -> tuple[Callable[..., Any], Callable[[tuple[torch.Tensor, ...]], Any]]:
-        """What serves calls in every spelling that the unit takes, and what takes their tensors."""
+    def service(self) -> tuple[Callable[..., Any], Packed, Overlapped]:
+        """What serves calls in every spelling that the unit takes, what takes their tensors, and what has time meanwhile."""
         pack, unpack = self._flat.pack, self._flat.unpack
         lane, lock, enter, find = self._lane, self._lane.lock, self._lane.enter, self._find
         raw = lane.raw
         owned, eager = self.options.outputs == "owned", self._eager
         last = self._last
 
-        def packed(given: tuple[torch.Tensor, ...]) -> Any:
+        def overlapped(meanwhile: Callable[[], object], given: tuple[torch.Tensor, ...]) -> Any:
             with lock:
                 found, fits = last[0]
                 if not fits(*given):  # the graph of the call before, in a third of the time of a look-up
@@ -120,18 +123,23 @@ class Graphs:
                     for place, tensor in zip(found.inputs, given):  # noqa: B905  one length by construction; 0.1 us
                         place.copy_(tensor)
                     found.graph.replay()
+                    meanwhile()
                     return unpack(found.take() if owned else found.outputs, given)
             self.without += 1
             if eager:
                 raise tt.DeclinedError(found if isinstance(found, str) else _CAPTURING)
-            return self._run(given)
+            result = self._run(given)
+            meanwhile()
+            return result
+
+        packed = partial(overlapped, _idle)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return packed(pack(*args, **kwargs))
 
         service: Any = call
         service.tt_graphs = self  # whom `stored.dump` asks
-        return call, packed
+        return call, packed, overlapped
 
     def close(self) -> None:
         """Gives the graphs' memory back to torch, once the device has finished with it."""
@@ -213,6 +221,10 @@ class Graphs:
             self._warned = True
             warnings.warn(f"unit {self._path!r}: {why}", tt.FallbackWarning, stacklevel=6)
         return why
+
+
+def _idle() -> None:
+    """What the host does meanwhile, where nobody has anything to do."""
 
 
 def _fits(like: Sequence[torch.Tensor], *, fixed: bool) -> Fits:
