@@ -9,6 +9,7 @@ from printing; the rest is for writing programs down and finding them again.
 
 from __future__ import annotations
 
+from tt_core.flat.code import code_print
 from tt_core.flat.exported import Exported
 from tt_core.flat.forms import (
     constant_form,
@@ -33,6 +34,7 @@ __all__ = [
     "Flat",
     "FlatModule",
     "Versions",
+    "code_print",
     "constant_form",
     "dtype_form",
     "elements",

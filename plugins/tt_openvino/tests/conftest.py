@@ -10,6 +10,7 @@ import tt_openvino
 from torch import nn
 
 import tt_core as tt
+from tt_core import trees
 from tt_core.callkey import evidence, key_of, tensors_of
 
 CPU = torch.device("cpu")
@@ -29,10 +30,15 @@ class Made:
         assert isinstance(key, tt.CallKey), key
         sizes = [tuple(tuple(t.shape) for t in tensors_of(module.forward, call)) for call in calls]
         samples = tuple(
-            tt.Sample(call=call, expected=tt.Observation(result=None), index=i) for i, call in enumerate(calls)
+            tt.Sample(call=call, expected=tt.Observation(result=self._result(call)), index=i)
+            for i, call in enumerate(calls)
         )
         self.calls = tt.Calls(key=key, shapes=evidence(sizes), samples=samples, seen=len(calls), facts=facts)
         self.built: tt.Built | None = None
+
+    def _result(self, call: tt.Call) -> Any:
+        args, kwargs = trees.replica((call.args, call.kwargs))
+        return self.eager(*args, **kwargs)
 
     def build(self, backend: str = "openvino", **options: Any) -> tt.Built:
         with torch.no_grad():

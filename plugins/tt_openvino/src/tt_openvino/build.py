@@ -13,6 +13,7 @@ from tt_openvino.cache import Cache
 from tt_openvino.convert import Compiled, Sizes, compiled
 from tt_openvino.options import Settings, settings_of
 from tt_openvino.probe import one_line
+from tt_openvino.recall import Recall
 from tt_openvino.refuse import attends_once
 from tt_openvino.run import Plan, Runner, Tensors
 
@@ -57,17 +58,20 @@ def build(backend: str, unit: tt.Unit, calls: tt.Calls, device: torch.device, op
         raise tt.BuildRefusedError("it returns no tensor that it computed")
     cache = Cache.ours()
     weights = tt.flat.Versions.of(unit.module)
-    programs = _programs(flat, unit, calls, settings, cache)
-    runner = Runner(programs, [leaf.dtype for leaf in calls.key.tensors])
-    _prime(flat, calls, runner)
+    recall = Recall(unit, flat, calls, weights.tensors, settings, cache)
+    known = _recalled(flat, calls, recall)
+    runner = known or _exported(flat, unit, calls, settings, cache)
+    traces = [trace for program in runner.programs for trace in program.program.traces]
     state = State(
         runner=runner,
         settings=settings,
-        covers=tt.flat.hull([trace for program in programs for trace in program.program.traces]),
+        covers=tt.flat.hull(traces),
         sizes=max((flat.sizes(sample) for sample in calls.samples), key=tt.flat.elements),
         constants=flat.arguments.constants,
         weights=weights,
     )
+    if known is None:
+        recall.keep(runner.programs, state.covers)
     return built_of(state, flat, device, (cache.note,) if cache.note else ())
 
 
@@ -88,6 +92,29 @@ def built_of(state: State, flat: tt.Flat, device: torch.device, notes: tuple[str
         notes=(*_notes(programs, state.settings), *notes),
         close=state.runner.close,
     )
+
+
+def _recalled(flat: tt.Flat, calls: tt.Calls, recall: Recall) -> Runner | None:
+    """The programs that the unit had before, where they are still right; the cache forgets them where they are not."""
+    runner = Runner(recall.programs(), [leaf.dtype for leaf in calls.key.tensors])
+    if not runner.programs:
+        return None
+    try:
+        if any(program.streams > 1 for program in runner.programs):
+            _prime(flat, calls, runner)
+        if recall.right(runner):
+            return runner
+    except tt.BuildRefusedError:
+        pass
+    runner.close()
+    recall.forget()
+    return None
+
+
+def _exported(flat: tt.Flat, unit: tt.Unit, calls: tt.Calls, settings: Settings, cache: Cache) -> Runner:
+    runner = Runner(_programs(flat, unit, calls, settings, cache), [leaf.dtype for leaf in calls.key.tensors])
+    _prime(flat, calls, runner)
+    return runner
 
 
 def _programs(flat: tt.Flat, unit: tt.Unit, calls: tt.Calls, settings: Settings, cache: Cache) -> list[Compiled]:

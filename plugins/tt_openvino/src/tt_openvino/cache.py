@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ CAP = 4 << 30
 """Bytes of all entries; the ones that were not used for longest go first."""
 
 _ENTRY = "entry.json"
+_NOTE = "note.json"
 _NEW = ".new-"
 _ABANDONED_S = 3600.0
 """Age of a half-written entry that nobody writes any more."""
@@ -94,29 +95,72 @@ class Cache:
             filled(model, said["sources"], tensors)
             os.utime(entry)
         except _DAMAGED:
-            shutil.rmtree(entry, ignore_errors=True)
+            self.forget(key)
             return None
         return model
 
     def keep(self, key: str, model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Writes an entry, all of it or nothing, and makes room for it. What goes wrong becomes the note."""
+        """Writes an entry. What goes wrong becomes the note."""
+
+        def written(new: Path) -> None:
+            table = sources(model, tensors)
+            write(hollow(model, table), new)
+            said = {"format": FORMAT, "prints": _prints(new, table), "sources": table}
+            (new / _ENTRY).write_text(json.dumps(said), "utf-8")
+
+        self._written(key, written)
+
+    @property
+    def used(self) -> bool:
+        """Whether anything is kept."""
+        return self._root is not None
+
+    def note_down(self, name: str, said: Mapping[str, Any]) -> None:
+        """Writes an entry of JSON alone. What goes wrong becomes the note."""
+        self._written(name, lambda new: (new / _NOTE).write_text(json.dumps({"print": _print(said), "said": said})))
+
+    def recall(self, name: str) -> Any | None:
+        """What was noted down under a name; None without it. A damaged entry is thrown away."""
+        if self._root is None:
+            return None
+        entry = self._root / name
+        try:
+            if not entry.is_dir():
+                return None
+            found = json.loads((entry / _NOTE).read_text("utf-8"))
+            if found["print"] != _print(found["said"]):
+                raise ValueError("something else than was written")
+            os.utime(entry)
+        except _DAMAGED:
+            self.forget(name)
+            return None
+        return found["said"]
+
+    def forget(self, name: str) -> None:
+        """Deletes an entry."""
+        if self._root is not None and name:
+            shutil.rmtree(self._root / name, ignore_errors=True)
+
+    def _written(self, name: str, write_into: Callable[[Path], object]) -> None:
+        """Writes an entry, all of it or nothing, and makes room for it."""
         if self._root is None:
             return
         new = self._root / f"{_NEW}{os.getpid()}-{secrets.token_hex(4)}"
         try:
             new.mkdir(mode=0o700)
-            table = sources(model, tensors)
-            write(hollow(model, table), new)
-            said = {"format": FORMAT, "prints": _prints(new, table), "sources": table}
-            (new / _ENTRY).write_text(json.dumps(said), "utf-8")
+            write_into(new)
             with contextlib.suppress(OSError):  # another process was first: its entry is as good
-                new.rename(self._root / key)
+                new.rename(self._root / name)
             _trim(self._root, CAP)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or one_line(error)
             self.note = f"its model was not cached: {reason}"
         finally:
             shutil.rmtree(new, ignore_errors=True)
+
+
+def _print(said: Any) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _held(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:

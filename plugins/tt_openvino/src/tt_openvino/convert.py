@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -58,6 +59,7 @@ class Compiled:
         ports: port index of each input.
         streams: inferences that run at once.
         held: bytes beyond the unit's own memory.
+        entry: the name of the model in the cache; empty where it is in none.
     """
 
     program: Program
@@ -68,6 +70,7 @@ class Compiled:
     ports: tuple[int, ...]
     streams: int
     held: int
+    entry: str = ""
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -111,7 +114,7 @@ def compiled(
         model = _narrowed(_converted(exported), program.inputs, ranges)
         cache.keep(key, model, tensors)
     fits, sizes = _sizes_of([(one.fits, one.result_sizes) for one in exports])
-    return loaded(program, model, tensors, settings, fits, lambda given, _: sizes(given))
+    return replace(loaded(program, model, tensors, settings, fits, lambda given, _: sizes(given)), entry=key)
 
 
 def loaded(
@@ -121,10 +124,11 @@ def loaded(
     settings: Settings,
     fits: Callable[[Sizes], bool],
     result_sizes: Callable[[Sizes, Tensors], Sizes] | None = None,
+    known: Mapping[Sizes, Sizes] = MappingProxyType({}),
 ) -> Compiled:
     """Compiles a model, and holds its ports to what is said about it.
 
-    Without `result_sizes` the sizes of results are learned by a run.
+    Without `result_sizes` the sizes of results that are not `known` are learned by a run.
 
     Raises:
         BuildRefusedError: they differ, or OpenVINO cannot compile it.
@@ -141,17 +145,19 @@ def loaded(
         model=model,
         loaded=made,
         fits=fits,
-        result_sizes=result_sizes or _learned(made, ports),
+        result_sizes=result_sizes or _learned(made, ports, known),
         ports=ports,
         streams=max(1, int(made.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))),
         held=held_bytes(model, tensors, program.precision),
     )
 
 
-def _learned(made: Any, ports: Sequence[int]) -> Callable[[Sizes, Tensors], Sizes]:
-    """Sizes of the results, found by running once with results that OpenVINO allocates."""
+def _learned(made: Any, ports: Sequence[int], known: Mapping[Sizes, Sizes]) -> Callable[[Sizes, Tensors], Sizes]:
+    """Sizes of the results: known, or found by running once with results that OpenVINO allocates."""
 
-    def sizes_of(_: Sizes, tensors: Tensors) -> Sizes:
+    def sizes_of(sizes: Sizes, tensors: Tensors) -> Sizes:
+        if sizes in known:
+            return known[sizes]
         request = made.create_infer_request()
         dense = [tensor.cpu().resolve_neg().contiguous() for tensor in tensors]
         for port, tensor in zip(ports, dense, strict=True):

@@ -8,8 +8,8 @@ from typing import Any
 
 import tt_core as tt
 from tt_openvino.build import State
-from tt_openvino.convert import Compiled
 from tt_openvino.files import write
+from tt_openvino.forms import program_form
 from tt_openvino.weights import sources
 
 FORMAT = 1
@@ -42,20 +42,11 @@ def dump(built: tt.Built, folder: Path) -> Mapping[str, Any]:
         "sizes": [list(size) for size in state.sizes],
         "constants": [tt.flat.constant_form(value) for value in state.constants],
         "weights": tt.flat.weights_print(tensors.items()),
-        "programs": [{**_entry(program), "sources": sources(program.model, tensors)} for program in programs],
+        "programs": [
+            {**program_form(program.program), "sources": sources(program.model, tensors)} for program in programs
+        ],
     }
     for i, program in enumerate(programs):
         (folder / str(i)).mkdir()
         write(program.model, folder / str(i))
     return dumped
-
-
-def _entry(compiled: Compiled) -> dict[str, Any]:
-    program = compiled.program
-    return {
-        "inputs": list(program.inputs),
-        "results": [[tt.flat.dtype_form(dtype), rank] for dtype, rank in program.results],
-        "traces": [tt.flat.sizes_form(trace) for trace in program.traces],
-        "limits": [[index, limit.low, limit.high] for index, limit in program.limits.items()],
-        "precision": program.precision,
-    }

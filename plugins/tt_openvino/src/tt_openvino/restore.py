@@ -10,10 +10,10 @@ import torch
 
 import tt_core as tt
 from tt_openvino.build import State, built_of
-from tt_openvino.convert import Compiled, Program, loaded
+from tt_openvino.convert import Compiled, loaded
 from tt_openvino.dump import FORMAT
 from tt_openvino.files import read
-from tt_openvino.integers import Limit
+from tt_openvino.forms import read_program
 from tt_openvino.options import Settings, settings_of
 from tt_openvino.ports import check_inputs
 from tt_openvino.run import Runner
@@ -93,7 +93,7 @@ def _compiled(
     dtypes: Sequence[torch.dtype],
     settings: Settings,
 ) -> Compiled:
-    program = _program(entry)
+    program = read_program(entry)
     if len(program.inputs) != len(dtypes) or any(not 0 <= index < len(dtypes) for index in program.limits):
         raise tt.BuildRefusedError("it takes other inputs than the unit")
     if not settings.allows(program.precision, {*dtypes, *(tensor.dtype for tensor in tensors.values())}):
@@ -104,13 +104,3 @@ def _compiled(
     made = loaded(program, model, tensors, settings, lambda sizes: any(trace.admit(sizes) for trace in traces))
     check_inputs(made.loaded, made.ports, dtypes)
     return made
-
-
-def _program(entry: Mapping[str, Any]) -> Program:
-    return Program(
-        inputs=tuple(str(name) for name in entry["inputs"]),
-        results=tuple((tt.flat.read_dtype(name), int(rank)) for name, rank in entry["results"]),
-        traces=tuple(map(tt.flat.read_sizes, entry["traces"])),
-        limits={int(index): Limit(low=int(low), high=int(high)) for index, low, high in entry["limits"]},
-        precision=str(entry["precision"]),
-    )
