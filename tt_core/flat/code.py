@@ -181,9 +181,7 @@ def _tensor(tensor: torch.Tensor) -> Any:
 
 def _files(names: set[str]) -> Any:
     """Size and time of change of the files of these Python modules and of all that is installed nowhere; versions."""
-    installed = tuple(
-        {str(Path(path)) for key, path in sysconfig.get_paths().items() if key.endswith(("lib", "stdlib"))}
-    )
+    installed = tuple(path for key, path in sysconfig.get_paths().items() if key.endswith("lib"))
     files = {name: getattr(module, "__file__", None) for name, module in sorted(sys.modules.items())}
     found = [
         (name, _stat(file))

@@ -125,14 +125,11 @@ class Dispatcher:
         """
         try:
             result = route.serve(given) if route.packs else route.serve(*args, **kwargs)
-            moved = route.after is not None and not route.after()
             if route.again:
                 route.guard(*args, **kwargs)
         except Exception as error:  # noqa: BLE001  a built that raises in service costs only itself
             caught = error
         else:
-            if moved:
-                return self.fall(args, kwargs)
             if (hits := route.hits) is not None:
                 hits.add()
             return result

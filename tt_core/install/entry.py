@@ -65,9 +65,8 @@ class MovedError(Exception):
 class Route:
     """An entry in service: its guard, the callable that serves, its counts. `guard` and `serve` are swapped as it goes.
 
-    `after`, where there is one, is asked once the work is launched: whether the weights are those that the built was made
-    from. If not the result is dropped and the original runs. A built that gives the host time while a device computes
-    asks it inside of `serve`, which then raises `MovedError`.
+    On a device `serve` asks, once the work is launched, whether the weights are those that the built was made from: inside of
+    a built that gives the host time meanwhile, else behind it. If not it raises `MovedError`, and the original runs.
 
     Where `again`, the guard is asked once more behind that question, while the device computes: a large model's weights
     drive the guard's records out of the nearest cache, and the next call is to find them near.
@@ -75,7 +74,7 @@ class Route:
     Where `packs`, the guard's yes is the tuple of the call's tensors, and `serve` takes that instead of the arguments.
     """
 
-    __slots__ = ("after", "again", "entry", "errors", "explain", "guard", "hits", "packs", "retired", "serve", "watch")
+    __slots__ = ("again", "entry", "errors", "explain", "guard", "hits", "packs", "retired", "serve", "watch")
 
     guard: Callable[..., Any]
     serve: Callable[..., Any]
@@ -88,18 +87,19 @@ class Route:
         compiled = compile_guard(entry.unit, entry.claim, pack=self.packs)
         self.entry = entry
         self.guard = compiled.accepts
-        self.after = compiled.after
         self.again = compiled.again
-        if overlapped is not None:
-            packed = partial(overlapped, _asking(compiled.after))
-            self.after = None
         self.watch = compiled.watch
         self.explain: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Why, ...]] = compiled.explain
         self.errors = Count()
         self.retired = False
         self.hits = None
+        ask = _asking(compiled.after)
+        if overlapped is not None:
+            packed = partial(overlapped, ask or _nothing)
         call = built.call if packed is None else packed
         call = call if built.concurrent else _one_at_a_time(call)
+        if ask is not None and overlapped is None:
+            call = _asked(call, ask)
         self.serve = call if entry.facts.aliases else self._first(call)
 
     def retire(self) -> None:
@@ -125,16 +125,31 @@ class Route:
         return look
 
 
-def _asking(after: Callable[[], bool] | None) -> Callable[[], None]:
-    """The question as it is asked inside of a built."""
+def _asking(after: Callable[[], bool] | None) -> Callable[[], None] | None:
+    """The question about the weights as one that raises; None where the guard asked all."""
     if after is None:
-        return lambda: None
+        return None
 
     def ask() -> None:
         if not after():
             raise MovedError
 
     return ask
+
+
+def _asked(call: Callable[..., Any], ask: Callable[[], None]) -> Callable[..., Any]:
+    """Asks behind a built that leaves no time for it."""
+
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        ask()
+        return result
+
+    return serve
+
+
+def _nothing() -> None:
+    """What is left to ask on a CPU, where the guard asked all."""
 
 
 def _refuse(*_: Any, **__: Any) -> bool:

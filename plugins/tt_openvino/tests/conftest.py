@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,3 +90,28 @@ def close() -> Callable[..., None]:
         torch.testing.assert_close(actual, expected, rtol=rtol, atol=rtol, equal_nan=True)
 
     return compare
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("TT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "openvino"
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[int]]:
+    """`counted(owner, name)`: a list that grows with each call of that function."""
+
+    def watch(owner: Any, name: str) -> list[int]:
+        seen: list[int] = []
+        function = getattr(owner, name)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            seen.append(1)
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, run)
+        return seen
+
+    return watch

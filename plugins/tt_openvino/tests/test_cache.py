@@ -24,24 +24,9 @@ pytestmark = pytest.mark.real
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own."""
-    monkeypatch.setenv("TT_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "openvino"
-
-
-@pytest.fixture
-def conversions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def conversions(counted: Any) -> list[int]:
     """Grows with each conversion."""
-    seen: list[int] = []
-    convert = ov.convert_model
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        seen.append(1)
-        return convert(*args, **kwargs)
-
-    monkeypatch.setattr(ov, "convert_model", counted)
-    return seen
+    return counted(ov, "convert_model")
 
 
 def net() -> nn.Module:

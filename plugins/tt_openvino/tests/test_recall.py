@@ -29,24 +29,9 @@ class Net(nn.Module):
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own."""
-    monkeypatch.setenv("TT_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "openvino"
-
-
-@pytest.fixture
-def exports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def exports(counted: Any) -> list[int]:
     """Grows with each export."""
-    seen: list[int] = []
-    export = torch.export.export
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        seen.append(1)
-        return export(*args, **kwargs)
-
-    monkeypatch.setattr(torch.export, "export", counted)
-    return seen
+    return counted(torch.export, "export")
 
 
 def call(n: int) -> tt.Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -74,13 +75,7 @@ class Results(Base):
         if packed is None:
             pytest.skip("it takes calls only")
         for call in made.recorded:
-            tensors = tensors_of(made.unit.forward, call)
-
-            shop.same(
-                shop.run(made, made.ready.call, call),
-                shop.run(made, packed, Call(tensors)),
-                "for the tensors of a call",
-            )
+            _same_at_hand(shop, made, call, packed)
 
     def test_overlapped_is_call(self, shop: Shop, rung: Rung) -> None:
         """Where a built has `overlapped`, it gives what `call` gives, calls what it was given once, and lets its error out."""
@@ -90,17 +85,10 @@ class Results(Base):
             pytest.skip("it leaves no time meanwhile")
         for call in made.recorded:
             asked: list[bool] = []
-            packed = partial(overlapped, partial(asked.append, True))
-            tensors = tensors_of(made.unit.forward, call)
-
-            shop.same(
-                shop.run(made, made.ready.call, call),
-                shop.run(made, packed, Call(tensors)),
-                "with a question meanwhile",
-            )
+            _same_at_hand(shop, made, call, partial(overlapped, partial(asked.append, True)))
             assert len(asked) == 1, f"the question meanwhile was asked {len(asked)} times, once is right"
             with pytest.raises(ZeroDivisionError):
-                shop.run(made, partial(overlapped, lambda: 1 / 0), Call(tensors))
+                shop.run(made, partial(overlapped, lambda: 1 / 0), _at_hand(made, call))
 
     def test_serves_as_installed(self, shop: Shop, rung: Rung) -> None:
         """Behind the core's dispatcher every recorded call is served by the built, and undo leaves no trace."""
@@ -138,3 +126,13 @@ def _unclosed(made: Made) -> Any:
 def _unchanged(copy: Any, result: Any, what: str) -> None:
     pairs = zip(trees.tensors(copy), trees.tensors(result), strict=True)
     assert all(state.identical(was, now) for was, now in pairs), what
+
+
+def _at_hand(made: Made, call: Call) -> Call:
+    """A call's tensors in the key's order, as the one argument that they are for who has them at hand."""
+    return Call(tensors_of(made.unit.forward, call))
+
+
+def _same_at_hand(shop: Shop, made: Made, call: Call, packed: Callable[..., Any]) -> None:
+    expected = shop.run(made, made.ready.call, call)
+    shop.same(expected, shop.run(made, packed, _at_hand(made, call)), "for the tensors of a call")

@@ -58,9 +58,11 @@ def build(backend: str, unit: tt.Unit, calls: tt.Calls, device: torch.device, op
         raise tt.BuildRefusedError("it returns no tensor that it computed")
     cache = Cache.ours()
     weights = tt.flat.Versions.of(unit.module)
-    recall = Recall(unit, flat, calls, weights.tensors, settings, cache)
+    tensors = weights.tensors
+    printed = tt.flat.weights_print(tensors.items()) if cache.used else ""
+    recall = Recall(unit, flat, calls, tensors, settings, cache, printed)
     known = _recalled(flat, calls, recall)
-    runner = known or _exported(flat, unit, calls, settings, cache)
+    runner = known or _exported(flat, calls, tensors, settings, cache, printed)
     traces = [trace for program in runner.programs for trace in program.program.traces]
     state = State(
         runner=runner,
@@ -96,7 +98,7 @@ def built_of(state: State, flat: tt.Flat, device: torch.device, notes: tuple[str
 
 def _recalled(flat: tt.Flat, calls: tt.Calls, recall: Recall) -> Runner | None:
     """The programs that the unit had before, where they are still right; the cache forgets them where they are not."""
-    runner = Runner(recall.programs(), [leaf.dtype for leaf in calls.key.tensors])
+    runner = _runner(recall.programs(), calls)
     if not runner.programs:
         return None
     try:
@@ -111,20 +113,26 @@ def _recalled(flat: tt.Flat, calls: tt.Calls, recall: Recall) -> Runner | None:
     return None
 
 
-def _exported(flat: tt.Flat, unit: tt.Unit, calls: tt.Calls, settings: Settings, cache: Cache) -> Runner:
-    runner = Runner(_programs(flat, unit, calls, settings, cache), [leaf.dtype for leaf in calls.key.tensors])
+def _exported(
+    flat: tt.Flat,
+    calls: tt.Calls,
+    tensors: Mapping[str, torch.Tensor],
+    settings: Settings,
+    cache: Cache,
+    printed: str,
+) -> Runner:
+    """Enough programs for every recorded call without a moving axis at 0."""
+    groups = tt.flat.traces(flat, calls, alone=attends_once)
+    made = []
+    while groups:  # an exported program goes before the next is compiled
+        made.append(compiled(groups.pop(0), calls.shapes, tensors, settings, cache, printed))
+    runner = _runner(made, calls)
     _prime(flat, calls, runner)
     return runner
 
 
-def _programs(flat: tt.Flat, unit: tt.Unit, calls: tt.Calls, settings: Settings, cache: Cache) -> list[Compiled]:
-    """Enough programs for every recorded call without a moving axis at 0."""
-    groups = tt.flat.traces(flat, calls, alone=attends_once)
-    tensors = tt.flat.named_tensors(unit.module)
-    made = []
-    while groups:  # an exported program goes before the next is compiled
-        made.append(compiled(groups.pop(0), calls.shapes, tensors, settings, cache))
-    return made
+def _runner(programs: Sequence[Compiled], calls: tt.Calls) -> Runner:
+    return Runner(programs, [leaf.dtype for leaf in calls.key.tensors])
 
 
 def _prime(flat: tt.Flat, calls: tt.Calls, runner: Runner) -> None:

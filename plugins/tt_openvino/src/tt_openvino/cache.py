@@ -67,37 +67,22 @@ class Cache:
         self,
         program: torch.export.ExportedProgram,
         ranges: Any,
-        tensors: Mapping[str, torch.Tensor],
+        weights: str,
         target: str,
         precision: str,
     ) -> str:
-        """The name of the entry for a program with these weights; empty where nothing is kept."""
+        """The name of the entry for a program of a unit with weights of this print; empty where nothing is kept."""
         if self._root is None:
             return ""
         from tt_openvino import __version__
 
-        weights = tt.flat.weights_print({**tensors, **_held(program)}.items())
+        prints = (tt.flat.program_print(program), weights, tt.flat.weights_print(_held(program).items()))
         parts = (FORMAT, __version__, installed(), torch.__version__, target, precision, ranges)
-        return hashlib.sha256(repr((parts, tt.flat.program_print(program), weights)).encode()).hexdigest()[:40]
+        return hashlib.sha256(repr((parts, prints)).encode()).hexdigest()[:40]
 
     def find(self, key: str, tensors: Mapping[str, torch.Tensor]) -> Any | None:
         """The model of a key, its weights in the unit's own memory; None without one. A damaged entry is thrown away."""
-        if self._root is None:
-            return None
-        entry = self._root / key
-        try:
-            if not entry.is_dir():
-                return None
-            said = json.loads((entry / _ENTRY).read_text("utf-8"))
-            if said["prints"] != _prints(entry, said["sources"]):
-                raise ValueError("something else than was written")
-            model = read(entry)
-            filled(model, said["sources"], tensors)
-            os.utime(entry)
-        except _DAMAGED:
-            self.forget(key)
-            return None
-        return model
+        return self._opened(key, lambda entry: _model(entry, tensors))
 
     def keep(self, key: str, model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
         """Writes an entry. What goes wrong becomes the note."""
@@ -121,25 +106,27 @@ class Cache:
 
     def recall(self, name: str) -> Any | None:
         """What was noted down under a name; None without it. A damaged entry is thrown away."""
+        return self._opened(name, _noted)
+
+    def forget(self, name: str) -> None:
+        """Deletes an entry."""
+        if self._root is not None and name:
+            shutil.rmtree(self._root / name, ignore_errors=True)
+
+    def _opened(self, name: str, read_from: Callable[[Path], Any]) -> Any | None:
+        """What an entry has, which counts as used now; one that raises is damaged, and deleted."""
         if self._root is None:
             return None
         entry = self._root / name
         try:
             if not entry.is_dir():
                 return None
-            found = json.loads((entry / _NOTE).read_text("utf-8"))
-            if found["print"] != _print(found["said"]):
-                raise ValueError("something else than was written")
+            found = read_from(entry)
             os.utime(entry)
         except _DAMAGED:
             self.forget(name)
             return None
-        return found["said"]
-
-    def forget(self, name: str) -> None:
-        """Deletes an entry."""
-        if self._root is not None and name:
-            shutil.rmtree(self._root / name, ignore_errors=True)
+        return found
 
     def _written(self, name: str, write_into: Callable[[Path], object]) -> None:
         """Writes an entry, all of it or nothing, and makes room for it."""
@@ -157,6 +144,22 @@ class Cache:
             self.note = f"its model was not cached: {reason}"
         finally:
             shutil.rmtree(new, ignore_errors=True)
+
+
+def _model(entry: Path, tensors: Mapping[str, torch.Tensor]) -> Any:
+    said = json.loads((entry / _ENTRY).read_text("utf-8"))
+    if said["prints"] != _prints(entry, said["sources"]):
+        raise ValueError("something else than was written")
+    model = read(entry)
+    filled(model, said["sources"], tensors)
+    return model
+
+
+def _noted(entry: Path) -> Any:
+    found = json.loads((entry / _NOTE).read_text("utf-8"))
+    if found["print"] != _print(found["said"]):
+        raise ValueError("something else than was written")
+    return found["said"]
 
 
 def _print(said: Any) -> str:

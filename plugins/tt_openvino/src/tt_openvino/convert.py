@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -84,6 +83,7 @@ def compiled(
     tensors: Mapping[str, torch.Tensor],
     settings: Settings,
     cache: Cache,
+    weights: str,
 ) -> Compiled:
     """Converts and compiles a program.
 
@@ -93,6 +93,7 @@ def compiled(
         tensors: of the unit, by name.
         settings: device, hint, precision, threads.
         cache: where models that were converted before are.
+        weights: `weights_print` of `tensors`; empty where nothing is cached.
 
     Raises:
         BuildRefusedError: the graph is refused, or OpenVINO cannot convert or compile it.
@@ -108,7 +109,7 @@ def compiled(
         precision=settings.precision_for(_float_types(exported)),
     )
     ranges = _ranges(exports)
-    key = cache.key(exported, ranges, tensors, settings.target, program.precision)
+    key = cache.key(exported, ranges, weights, settings.target, program.precision)
     model = cache.find(key, tensors)
     if model is None:
         model = _narrowed(_converted(exported), program.inputs, ranges)
@@ -124,11 +125,10 @@ def loaded(
     settings: Settings,
     fits: Callable[[Sizes], bool],
     result_sizes: Callable[[Sizes, Tensors], Sizes] | None = None,
-    known: Mapping[Sizes, Sizes] = MappingProxyType({}),
 ) -> Compiled:
     """Compiles a model, and holds its ports to what is said about it.
 
-    Without `result_sizes` the sizes of results that are not `known` are learned by a run.
+    Without `result_sizes` the sizes of results are learned by a run.
 
     Raises:
         BuildRefusedError: they differ, or OpenVINO cannot compile it.
@@ -145,19 +145,17 @@ def loaded(
         model=model,
         loaded=made,
         fits=fits,
-        result_sizes=result_sizes or _learned(made, ports, known),
+        result_sizes=result_sizes or _learned(made, ports),
         ports=ports,
         streams=max(1, int(made.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))),
         held=held_bytes(model, tensors, program.precision),
     )
 
 
-def _learned(made: Any, ports: Sequence[int], known: Mapping[Sizes, Sizes]) -> Callable[[Sizes, Tensors], Sizes]:
-    """Sizes of the results: known, or found by running once with results that OpenVINO allocates."""
+def _learned(made: Any, ports: Sequence[int]) -> Callable[[Sizes, Tensors], Sizes]:
+    """Sizes of the results, found by running once with results that OpenVINO allocates."""
 
-    def sizes_of(sizes: Sizes, tensors: Tensors) -> Sizes:
-        if sizes in known:
-            return known[sizes]
+    def sizes_of(_: Sizes, tensors: Tensors) -> Sizes:
         request = made.create_infer_request()
         dense = [tensor.cpu().resolve_neg().contiguous() for tensor in tensors]
         for port, tensor in zip(ports, dense, strict=True):

@@ -40,6 +40,7 @@ class Recall:
         tensors: of the unit, by name.
         settings: how models are compiled.
         cache: where it is kept.
+        weights: `weights_print` of `tensors`; empty where nothing is cached.
     """
 
     def __init__(
@@ -50,9 +51,10 @@ class Recall:
         tensors: Mapping[str, torch.Tensor],
         settings: Settings,
         cache: Cache,
+        weights: str,
     ) -> None:
         self._flat, self._calls, self._tensors, self._settings, self._cache = flat, calls, tensors, settings, cache
-        self._name = self._named(unit) if cache.used else ""
+        self._name = self._named(unit, weights) if cache.used else ""
 
     def programs(self) -> list[Compiled]:
         """The programs of the unit, compiled; none where it is not known, or not all of it is there."""
@@ -91,7 +93,7 @@ class Recall:
         """The unit is exported next time."""
         self._cache.forget(self._name)
 
-    def _named(self, unit: tt.Unit) -> str:
+    def _named(self, unit: tt.Unit, weights: str) -> str:
         """A name for all that decides the programs; empty where not all of it can be told."""
         code = tt.flat.code_print(unit.module)
         if not code:
@@ -100,7 +102,6 @@ class Recall:
 
         settings, calls = self._settings, self._calls
         sizes = [self._flat.sizes(sample) for sample in calls.samples]
-        weights = tt.flat.weights_print(self._tensors.items())
         around = (settings.target, settings.lower, calls.key.ambient, calls.key.leaves, calls.shapes)
         parts = (_FORMAT, __version__, installed(), code, weights, around, sizes, self._flat.inputs, self._flat.outputs)
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:40]
@@ -121,8 +122,12 @@ class Recall:
         def fits(sizes: Sizes) -> bool:
             return any(trace.admit(sizes) for trace in program.traces)
 
-        made = loaded(program, model, self._tensors, self._settings, fits, known=known)
-        return replace(made, entry=str(entry["entry"]))
+        made = loaded(program, model, self._tensors, self._settings, fits)
+        return replace(
+            made,
+            entry=str(entry["entry"]),
+            result_sizes=lambda sizes, tensors: known.get(sizes) or made.result_sizes(sizes, tensors),
+        )
 
     def _pair(self, runner: Runner, sample: tt.Sample) -> tuple[Any, Any] | None:
         """What the unit gave on a call, and what the programs give; None where none of them serves it."""
