@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,19 @@ def moving(unit: tt.Unit, calls: tt.Calls) -> tuple[tt.Call, Any]:
     if call.kwargs:
         return call, dict(zip(tt.flatten_unit(unit, calls).inputs, axes, strict=True))
     return call, tuple(axes)
+
+
+@contextlib.contextmanager
+def baking(*, on: bool) -> Iterator[None]:
+    """Freezing set while `torch.compile` compiles.
+
+    As an option alone (torch 2.13) it reaches Inductor and not Dynamo, which then hands the weights in as inputs, and nothing
+    is frozen. The option is needed too: models of one class share their programs wherever options do not tell them apart.
+    """
+    import torch._inductor.config
+
+    with torch._inductor.config.patch(freezing=on):
+        yield
 
 
 def onnxruntime_by_hand(unit: tt.Unit, calls: tt.Calls) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _backends import QUICK, TOY, over, toy, until
+from _backends import QUICK, TOY, baking, over, toy, until
 from _zoo import BACKEND_ZOO, Entry, made
 from torch import nn
 
@@ -162,12 +162,16 @@ def installed(unit: tt.Unit, calls: tt.Calls, device: torch.device, options: Map
 
 def by_hand(module: nn.Module, calls: tt.Calls, options: Mapping[str, Any]) -> Callable[..., Any]:
     """The model compiled as PyTorch's documentation shows, and warm."""
-    given = {"freezing": True} if options.get("freezing") else None
-    moving = calls.shapes.moving
-    compiled: Callable[..., Any] = torch.compile(copy.deepcopy(module), options=given, dynamic=True if moving else None)
-    for _ in range(3):
-        for one in calls.samples:
-            compiled(*one.call.args, **one.call.kwargs)
+    freezing = bool(options.get("freezing"))
+    compiled: Callable[..., Any] = torch.compile(
+        copy.deepcopy(module),
+        options={"freezing": True} if freezing else None,
+        dynamic=True if calls.shapes.moving else None,
+    )
+    with baking(on=freezing):
+        for _ in range(3):
+            for one in calls.samples:
+                compiled(*one.call.args, **one.call.kwargs)
     return compiled
 
 

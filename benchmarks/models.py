@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _backends import ASLEEP_S, onnxruntime_by_hand, over, until
+from _backends import ASLEEP_S, baking, onnxruntime_by_hand, over, until
 from _zoo import ZOO, Entry, made
 
 import tt_core as tt
@@ -141,9 +141,9 @@ def by_hand(entry: Entry, *, small: bool) -> tuple[list[tuple[str, Any]], dict[s
         obj, samples = made(entry, small=small)
         feed = read(samples, obj, inference_function=entry.run)
 
-        def warm(obj: Any = obj, make: Any = make, feed: Feed = feed) -> Any:
+        def warm(obj: Any = obj, make: Any = make, feed: Feed = feed, freezes: bool = make is baked) -> Any:
             hand = make(obj, feed)
-            with torch.no_grad():
+            with torch.no_grad(), baking(on=freezes):
                 for _ in range(2):
                     for sample in feed.fresh():
                         feed.run(hand, sample)
@@ -165,7 +165,7 @@ def compiled(obj: Any, feed: Feed) -> Any:
     return obj
 
 
-def frozen(obj: Any, feed: Feed) -> Any:
+def baked(obj: Any, feed: Feed) -> Any:
     """`torch.compile` with weights baked in."""
     del feed
     for module in tops(obj):
@@ -218,7 +218,7 @@ def onnxruntime(obj: Any, feed: Feed) -> Any:
 
 HANDS: dict[str, Callable[[Any, Feed], Any]] = {
     "torch.compile": compiled,
-    "torch.compile, freezing": frozen,
+    "torch.compile, freezing": baked,
     "openvino": openvino,
     "onnxruntime": onnxruntime,
 }

@@ -44,6 +44,8 @@ class Free(nn.Module):
 class Block(nn.Module):
     """A unit with one of everything that a guard watches."""
 
+    bonus = 0.0
+
     def __init__(self):
         super().__init__()
         self.lin, self.drop, self.inner = nn.Linear(4, 4), nn.Dropout(0.5), nn.Sequential(nn.Linear(4, 4), nn.ReLU())
@@ -299,6 +301,8 @@ CHANGES = {
     "scalar inside": (lambda m: setattr(m.drop, "p", 0.25), Fall.MODULE),
     "function": (lambda m: setattr(m, "act", torch.tanh), Fall.MODULE),
     "inner forward": (lambda m: setattr(m.lin, "forward", torch.relu), Fall.MODULE),
+    "setting of the class hidden": (lambda m: setattr(m, "bonus", 1.0), Fall.MODULE),
+    "method of a child hidden": (lambda m: setattr(m.lin, "extra_repr", str), Fall.MODULE),
     "training inside": (lambda m: m.drop.train(), Fall.TRAINING),
     "hook": (lambda m: m.lin.register_forward_hook(lambda *_: None), Fall.HOOKS),
     "pre-hook with kwargs": (lambda m: m.lin.register_forward_pre_hook(lambda *_: None, with_kwargs=True), Fall.HOOKS),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tt_core import flat
 from tt_core.api import Recording, auto_tune, inspect, record, refresh, stale, stats, tune, untune
 from tt_core.child import in_worker
+from tt_core.clock import race_builts
 from tt_core.errors import (
     BuildRefusedError,
     BusyError,
@@ -151,6 +152,7 @@ __all__ = [
     "in_worker",
     "inspect",
     "load",
+    "race_builts",
     "record",
     "refresh",
     "replica",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tt_core.clock.block import TooSlowError
+from tt_core.clock.builts import race_builts
 from tt_core.clock.decide import (
     against,
     beats,
@@ -43,6 +44,7 @@ __all__ = [
     "noise_sentence",
     "passes",
     "race",
+    "race_builts",
     "ratio_interval",
     "ties",
     "tt_timer",

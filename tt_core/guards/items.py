@@ -17,6 +17,8 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _CONTAINERS = (("_parameters", Fall.WEIGHTS), ("_buffers", Fall.WEIGHTS), ("_modules", Fall.MODULE))
 _HELD = ("_parameters", "_buffers", "_modules", *_HOOKS)
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+_COMPILED = "_compiled_call_impl"
+"""Set by `module.compile()`, which computes the same."""
 MISSING: Any = object()
 
 
@@ -51,12 +53,19 @@ class Print:
 
 @attrs.define(kw_only=True, eq=False)
 class Sized:
-    """A dict and how long it was; `kind` is None for a module's own `__dict__`, where only a new `forward` counts."""
+    """A dict and how long it was; one without a `kind` is a module's own, see `hides`."""
 
     holder: dict[Any, Any]
     size: int
     kind: Fall | None
     where: str
+    owner: type[nn.Module] = nn.Module
+    known: frozenset[str] = frozenset()
+
+    def hides(self) -> str | None:
+        """What a module has got since that hides something of its class: a forward, a method, a setting."""
+        new = (name for name in self.holder if name not in self.known and hasattr(self.owner, name))
+        return next(new, None)
 
 
 def items_of(path: str, module: nn.Module, root: bool) -> Iterator[Item]:
@@ -64,33 +73,33 @@ def items_of(path: str, module: nn.Module, root: bool) -> Iterator[Item]:
     own = vars(module)
     for name, value in own.items():
         if name not in _BOOKKEEPING and not (root and name == "forward"):
-            yield Item(holder=own, name=name, value=value, kind=Fall.MODULE, where=_join(path, name))
+            yield Item(holder=own, name=name, value=value, kind=Fall.MODULE, where=join(path, name))
     if isinstance(module, torch.jit.ScriptModule):
         yield from _scripted(path, module)
     for name, kind in _CONTAINERS:
         yield from _contents(path, own, name, kind)
     if not root:
         if "training" in own:  # scripted modules keep it elsewhere
-            where = _join(path, "training")
+            where = join(path, "training")
             yield Item(holder=own, name="training", value=module.training, kind=Fall.TRAINING, where=where)
         for name in _HOOKS:
-            yield from _contents(_join(path, name), own, name, Fall.HOOKS)
+            yield from _contents(join(path, name), own, name, Fall.HOOKS)
 
 
 def _scripted(path: str, module: nn.Module) -> Iterator[Item]:
     """The tensors of a scripted module, whose containers are not dicts: writes are seen, replaced ones are not."""
     tensors = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
     for name, value in tensors.items():
-        yield Item(holder=tensors, name=name, value=value, kind=Fall.WEIGHTS, where=_join(path, name))
+        yield Item(holder=tensors, name=name, value=value, kind=Fall.WEIGHTS, where=join(path, name))
 
 
 def _contents(path: str, own: dict[str, Any], name: str, kind: Fall) -> Iterator[Item]:
     """A container that holds something, and what it holds."""
     held = own.get(name)
     if held and isinstance(held, dict):
-        yield Item(holder=own, name=name, value=held, kind=kind, where=_join(path, name))
+        yield Item(holder=own, name=name, value=held, kind=kind, where=join(path, name))
         for key, value in held.items():
-            yield Item(holder=held, name=key, value=value, kind=kind, where=_join(path, str(key)))
+            yield Item(holder=held, name=key, value=value, kind=kind, where=join(path, str(key)))
 
 
 def empty_of(path: str, module: nn.Module, root: bool) -> Iterator[Item]:
@@ -101,19 +110,19 @@ def empty_of(path: str, module: nn.Module, root: bool) -> Iterator[Item]:
         watched.append(("_modules", Fall.MODULE))
     for name, kind in watched:
         if isinstance(own.get(name), dict) and not own[name]:
-            yield Item(holder=own, name=name, value=own[name], kind=kind, where=_join(path, name))
+            yield Item(holder=own, name=name, value=own[name], kind=kind, where=join(path, name))
 
 
 def sizes_of(path: str, module: nn.Module, root: bool) -> Iterator[Sized]:
-    """The dicts of one module in which a new entry counts."""
+    """The dicts of one module in which a new entry counts; what the unit's own `forward` is, a dispatcher decides."""
     own = vars(module)
-    if not root:
-        yield Sized(holder=own, size=len(own), kind=None, where=path)
+    known = frozenset(own) | {_COMPILED} | ({"forward"} if root else set())
+    yield Sized(holder=own, size=len(own), kind=None, where=path, owner=type(module), known=known)
     held = [] if root else [(name, Fall.HOOKS) for name in _HOOKS if own.get(name)]
     if isinstance(module, _LISTS) and own["_modules"]:
         held.append(("_modules", Fall.MODULE))
     for name, kind in held:
-        yield Sized(holder=own[name], size=len(own[name]), kind=kind, where=_join(path, name))
+        yield Sized(holder=own[name], size=len(own[name]), kind=kind, where=join(path, name))
 
 
 def dicts_of(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[dict[Any, Any]]:
@@ -155,5 +164,6 @@ def form_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     return type(tensor), tensor.dtype, tensor.device, tensor.layout, tensor.shape, tensor.stride()
 
 
-def _join(path: str, name: str) -> str:
+def join(path: str, name: str) -> str:
+    """A dotted name."""
     return f"{path}.{name}" if path else name

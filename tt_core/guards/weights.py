@@ -21,6 +21,7 @@ from tt_core.guards.items import (
     empty_of,
     form_of,
     items_of,
+    join,
     once,
     prints_of,
     sizes_of,
@@ -53,7 +54,7 @@ class Watch:
     """What was empty: hooks inside, and lists of modules."""
     prints: list[Print]
     sizes: list[Sized]
-    """The `__dict__` of each inner module (a `forward` that appears makes it longer), lists of modules, hooks."""
+    """The `__dict__` of each module (a `forward` that appears makes it longer), lists of modules, hooks."""
     classes: list[tuple[type[nn.Module], Any]]
     inner: bool
     versions: Versions
@@ -150,14 +151,11 @@ class Watch:
         for each in self.sizes:
             if each.kind is not None and len(each.holder) != each.size:
                 yield Why(kind=each.kind, seen=f"{each.where} has got an entry")
-            elif each.kind is None and "forward" in each.holder and not self._known_forward(each.holder):
-                yield Why(kind=Fall.MODULE, seen=f"{each.where}.forward was replaced")
+            elif each.kind is None and (name := each.hides()) is not None:
+                yield Why(kind=Fall.MODULE, seen=f"{join(each.where, name)} was replaced")
         for kind, forward in self.classes:
             if kind.forward is not forward:
                 yield Why(kind=Fall.MODULE, seen=f"{kind.__name__}.forward was replaced")
-
-    def _known_forward(self, holder: dict[str, Any]) -> bool:
-        return any(item.holder is holder and item.name == "forward" for item in self.items)
 
 
 def _kinds(modules: Sequence[tuple[str, nn.Module]]) -> list[type[nn.Module]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 import tt_inductor
 from torch import nn
-from tt_inductor import compiling
+from tt_inductor import aot, compiling, jit
 
 import tt_core as tt
 
@@ -52,6 +52,85 @@ def test_one_of_a_kind_is_compiled_just_in_time(make: Make, jobs: list[Any]) -> 
         assert built.notes == ("mode jit: its program is neither shared nor to be saved",)
         assert built.weights is tt.Weights.LIVE
     assert jobs == []
+
+
+def _raced(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> list[tt.Built]:
+    """Races in which the builts take so many seconds a call; what took part in the last one."""
+    seen: list[tt.Built] = []
+
+    def race(builts: Sequence[tt.Built], calls: tt.Calls, device: torch.device) -> tuple[tt.Timing, ...]:
+        seen[:] = builts
+        ratios = [one / seconds[0] for one in seconds]
+        return tuple(
+            tt.Timing(seconds=(one,), ratios=(r,), interval=tt.Interval(low=r, mid=r, high=r))
+            for one, r, _ in zip(seconds, ratios, builts, strict=False)
+        )
+
+    monkeypatch.setattr(tt, "race_builts", race)
+    return seen
+
+
+def _ahead(monkeypatch: pytest.MonkeyPatch, closed: list[str]) -> None:
+    """Mode "aot" that builds at once, and both modes noted when they are closed."""
+    just = jit.build
+
+    def ahead(unit: tt.Unit, *_: Any, **__: Any) -> tt.Built:
+        return tt.Built(call=unit.forward, weights=tt.Weights.STORAGE, close=lambda: closed.append("aot"))
+
+    def noted(*args: Any, **kwargs: Any) -> tt.Built:
+        return attrs.evolve(just(*args, **kwargs), close=lambda: closed.append("jit"))
+
+    monkeypatch.setattr(aot, "build", ahead)
+    monkeypatch.setattr(jit, "build", noted)
+
+
+@pytest.mark.parametrize(("ahead_s", "kept", "lost"), [(20e-6, "aot", "jit"), (39e-6, "jit", "aot")])
+def test_a_whole_object_of_short_calls_is_raced(
+    make: Make, monkeypatch: pytest.MonkeyPatch, ahead_s: float, kept: str, lost: str
+) -> None:
+    """The faster one is kept, by more than 5 %; the other one is closed, and the note says how it ended."""
+    closed: list[str] = []
+    _ahead(monkeypatch, closed)
+    seen = _raced(monkeypatch, 40e-6, ahead_s)
+    built = _built(_small(make, path=""), tt.Limits(seconds=600))
+    assert built.weights is (tt.Weights.STORAGE if kept == "aot" else tt.Weights.LIVE)
+    assert len(seen) == 2
+    assert closed == [lost]
+    (note,) = built.notes
+    assert note.startswith(f"mode {kept}: its calls are short, and mode aot was {40e-6 / ahead_s:.2f}x as fast")
+
+
+@pytest.mark.parametrize(
+    ("unit", "facts", "options", "seconds"),
+    [
+        ({"path": ""}, {}, {}, 1e-3),
+        ({"path": "inner"}, {}, {}, 40e-6),
+        ({"path": ""}, {}, {"freezing": True}, 40e-6),
+        ({"path": ""}, {"random": True}, {}, 40e-6),
+    ],
+)
+def test_what_is_not_raced(
+    make: Make, monkeypatch: pytest.MonkeyPatch, unit: Any, facts: Any, options: Any, seconds: float
+) -> None:
+    """Long calls, parts of an object, baked weights, and calls that may not be repeated: no package is built."""
+    closed: list[str] = []
+    _ahead(monkeypatch, closed)
+    _raced(monkeypatch, seconds, 1e-6)
+    pair = make(nn.Linear(3, 2).eval(), tt.Call(torch.randn(4, 3)), **facts)
+    built = _built((attrs.evolve(pair[0], **unit), pair[1]), tt.Limits(seconds=600), **options)
+    assert built.notes[0].startswith("mode jit: its program is neither")
+    assert closed == []
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_package_that_is_refused_leaves_the_other(
+    make: Make, monkeypatch: pytest.MonkeyPatch, jobs: list[Any]
+) -> None:
+    """The note says so."""
+    _raced(monkeypatch, 40e-6, 20e-6)
+    built = _built(_small(make, path=""), tt.Limits(seconds=600))
+    assert len(jobs) == 1
+    assert built.notes[0].endswith("its calls are short, but mode aot was refused: no compiler today")
 
 
 @pytest.mark.usefixtures("packages")

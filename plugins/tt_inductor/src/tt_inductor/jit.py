@@ -18,6 +18,7 @@ from tt_inductor.options import Options
 from tt_inductor.parts import MISSED, Parts
 from tt_inductor.quiet import quiet
 from tt_inductor.warm import Arguments, Case, ambient
+from tt_inductor.watched import FORWARD, Filter, filter_for
 
 _TRIES = 3
 _LEAST = 0.5
@@ -58,6 +59,7 @@ class _Jit:
 
     def __init__(self, unit: tt.Unit, calls: tt.Calls, options: Options, why: str) -> None:
         self._calls, self._options, self._why = calls, options, why
+        self._weights = tt.Weights.VALUES if options.freezing else tt.Weights.LIVE
         self._missing = False
         self._open = self._whole = True
         self._thread = Thread()
@@ -68,9 +70,10 @@ class _Jit:
         self._graphs = Graphs(self._patches, self._parts.late, self._thread)
         self._signature = frame.signature_of(unit.forward)
         self._forward: Callable[..., Any] = unit.forward
-        names = {"_tt_compiling": torch.compiler.is_compiling, "_tt_missed": self._missed, "_tt_forward": unit.forward}
+        names = {"_tt_compiling": torch.compiler.is_compiling, "_tt_missed": self._missed, FORWARD: unit.forward}
         self._entry = frame.made(self._signature, _ENTRY, names)
-        self._compiling = _compiled(self._entry, self._graphs, fullgraph=options.fullgraph)
+        asked = filter_for(unit.module) if self._weights is not tt.Weights.LIVE else None
+        self._compiling = _compiled(self._entry, self._graphs, asked, fullgraph=options.fullgraph)
         self._only = run_only(self._entry, getattr(self._compiling, "_isolate_recompiles_id", None))
 
     def built(self) -> tt.Built:
@@ -90,7 +93,7 @@ class _Jit:
         return tt.Built(
             call=self._call,
             covers=self._calls.shapes,
-            weights=tt.Weights.VALUES if self._options.freezing else tt.Weights.LIVE,
+            weights=self._weights,
             notes=tuple(notes),
             close=self._close,
         )
@@ -206,8 +209,12 @@ def _patches(options: Options, facts: tt.Facts) -> dict[str, Any]:
     return patches
 
 
-def _compiled(entry: Callable[..., Any], graphs: Graphs, *, fullgraph: bool) -> Callable[..., Any]:
+def _compiled(
+    entry: Callable[..., Any], graphs: Graphs, asked: Filter | None, *, fullgraph: bool
+) -> Callable[..., Any]:
     options: dict[str, Any] = {"backend": graphs, "dynamic": False, "fullgraph": fullgraph}
+    if asked is not None:
+        options["options"] = {"guard_filter_fn": asked}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         # functions that the unit calls after a graph break are shared with everybody else
         options |= {"isolate_recompiles": True, "recompile_limit": RECOMPILES}
