@@ -92,6 +92,7 @@ def recorded(module: nn.Module, data: list[Any]) -> tuple[tt.Unit, tt.Calls]:
 
 def measure(entry: Entry, device: torch.device, *, small: bool, aot: bool) -> dict[str, Any]:
     """Builds one model every way, and races each of ours with its rival, and with eager."""
+    torch.compiler.reset()  # or sizes of the model before move in this one too, in the rival's programs
     module, data = made(entry, small=small)
     module, data = module.to(device), [moved(one, device) for one in data]
     unit, calls = recorded(module, data)

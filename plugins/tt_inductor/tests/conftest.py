@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.torch_version import TorchVersion
-from tt_inductor import aot
+from tt_inductor import aot, products
 
 import tt_core as tt
 from tt_core.callkey import evidence, key_of, tensors_of
@@ -53,6 +53,12 @@ def no_grad() -> Iterator[None]:
     torch.manual_seed(0)
     with torch.no_grad():
         yield
+
+
+@pytest.fixture
+def mkl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN wins no race, so that notes say the same every time."""
+    monkeypatch.setattr(products, "faster", lambda _product: False)
 
 
 @pytest.fixture

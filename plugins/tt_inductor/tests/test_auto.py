@@ -15,7 +15,7 @@ from tt_inductor import aot, compiling, jit
 
 import tt_core as tt
 
-pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad")]
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad", "mkl")]
 Make = Callable[..., tuple[tt.Unit, tt.Calls]]
 CPU = torch.device("cpu")
 SAVEABLE = tt.Limits(seconds=600, saveable=True)

@@ -14,7 +14,7 @@ from torch._dynamo.utils import counters
 
 import tt_core as tt
 
-pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad")]
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad", "mkl")]
 
 
 @pytest.mark.parametrize("freezing", [False, True])

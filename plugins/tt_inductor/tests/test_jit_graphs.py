@@ -12,7 +12,7 @@ from torch import nn
 
 import tt_core as tt
 
-pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad")]
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad", "mkl")]
 
 
 def test_nothing_compiled_is_a_failure(make: Make) -> None:

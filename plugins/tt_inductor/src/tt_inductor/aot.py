@@ -116,11 +116,12 @@ def _package(
     """A package for an exported program: one that is in use already, else a new one."""
     patches = {"freezing": options.freezing, "max_autotune": options.max_autotune}
     fingerprint, ties = tt.flat.program_print(exported), program.ties_of(program.tensors_of(module))
-    identity = (fingerprint, ties, device, options.max_autotune, torch.get_num_threads())
+    identity = (fingerprint, ties, device, options.max_autotune, options.onednn, torch.get_num_threads())
     known = None if baked else _packages.get(identity)
     if known is not None:
         return known
-    path = compiling.compiled(exported, baked=baked, patches=patches, seconds=seconds)
+    raced = options.onednn and device.type == "cpu"
+    path = compiling.compiled(exported, baked=baked, patches=patches, seconds=seconds, raced=raced)
     package = program.owned(
         Package(
             path=path,

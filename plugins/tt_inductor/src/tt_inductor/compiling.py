@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import tt_core as tt
+from tt_inductor import linears
 
 _JOB = "tt_inductor.compiling:compile_job"
 _PROGRAM, _PACKAGE = "program.pt2", "package.pt2"
@@ -24,7 +25,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def compiled(
-    exported: torch.export.ExportedProgram, *, baked: bool, patches: Mapping[str, Any], seconds: float
+    exported: torch.export.ExportedProgram, *, baked: bool, patches: Mapping[str, Any], seconds: float, raced: bool
 ) -> Path:
     """Compiles an exported program into a package in a private folder, and lets go of the program's weights.
 
@@ -33,6 +34,7 @@ def compiled(
         baked: keep the weights in the package.
         patches: Inductor's configuration for it.
         seconds: the time limit.
+        raced: race oneDNN with MKL for its linear layers.
 
     Raises:
         BuildRefusedError: it cannot be written, or the compiler failed or crashed.
@@ -48,6 +50,7 @@ def compiled(
                 "always_keep_tensor_constants": True,  # else small weights are written into the code, and twins get them
             },
             "flags": _flags(),
+            "raced": raced,
             "weights": [] if baked else _emptied(exported.state_dict),
         }
         _save(exported, folder / _PROGRAM)
@@ -60,7 +63,12 @@ def compiled(
 
 
 def compile_job(
-    folder: Path, config: Mapping[str, Any], flags: Mapping[str, Any], weights: Sequence[Mapping[str, Any]]
+    folder: Path,
+    config: Mapping[str, Any],
+    flags: Mapping[str, Any],
+    weights: Sequence[Mapping[str, Any]],
+    *,
+    raced: bool,
 ) -> None:
     """Runs in the other process: the program of `folder` becomes a package there."""
     import torch._inductor
@@ -68,9 +76,11 @@ def compile_job(
     _set_flags(flags)
     program = torch.export.load(folder / _PROGRAM)
     _fill(program.state_dict, weights)
+    layers = linears.made() if raced else None
+    configs = dict(config) | ({} if layers is None else {linears.SETTING: layers})
     with torch.no_grad():
         package = str(folder / _PACKAGE)
-        torch._inductor.aoti_compile_and_package(program, package_path=package, inductor_configs=dict(config))
+        torch._inductor.aoti_compile_and_package(program, package_path=package, inductor_configs=configs)
 
 
 def private() -> Path:

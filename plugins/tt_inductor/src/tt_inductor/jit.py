@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 import tt_core as tt
-from tt_inductor import frame
+from tt_inductor import frame, linears
 from tt_inductor.cached import run_only
 from tt_inductor.dynamo import RECOMPILES, configured, frames, readable, tolerant
 from tt_inductor.graphs import Graphs, Thread, counting
 from tt_inductor.kept import module_kept, process_kept
+from tt_inductor.linears import Linears
 from tt_inductor.options import Options
 from tt_inductor.parts import MISSED, Parts
 from tt_inductor.quiet import quiet
@@ -51,19 +52,20 @@ def build(unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device
     """
     kept = module_kept(unit.module, calls.facts.writes_state)
     with process_kept(device), kept, quiet(tuners=options.max_autotune):
-        return _Jit(unit, calls, options, why).built()
+        return _Jit(unit, calls, options, device, why).built()
 
 
 class _Jit:
     """One unit's programs."""
 
-    def __init__(self, unit: tt.Unit, calls: tt.Calls, options: Options, why: str) -> None:
+    def __init__(self, unit: tt.Unit, calls: tt.Calls, options: Options, device: torch.device, why: str) -> None:
         self._calls, self._options, self._why = calls, options, why
         self._weights = tt.Weights.VALUES if options.freezing else tt.Weights.LIVE
         self._missing = False
         self._open = self._whole = True
         self._thread = Thread()
-        self._patches = _patches(options, calls.facts)
+        self._linears = linears.made() if options.onednn and device.type == "cpu" else None
+        self._patches = _patches(options, calls.facts, self._linears)
         # frozen programs cannot come from the compiler's cache: a second one for inference tensors would double the build
         self._modes = (False,) if options.freezing and _may_copy(calls.facts) else (False, True)
         self._parts = Parts(calls.facts, unit.path, self._thread)
@@ -87,6 +89,7 @@ class _Jit:
             # each part has a program of its own, and only the compiler can tell
             self._whole = graphs == 1 and entered <= 1 and not self._missing
             notes += [] if self._whole else [self._broken(arguments, graphs)]
+        notes += self._linears.notes() if self._linears is not None else []
         self._graphs.close_build()
         self._open = False
         self._call = self._service(self._only if self._whole else self._parts.begun(self._compiling))
@@ -201,9 +204,11 @@ def _closed(*_args: Any, **_kwargs: Any) -> Any:
     raise tt.TTError("this built was closed")
 
 
-def _patches(options: Options, facts: tt.Facts) -> dict[str, Any]:
+def _patches(options: Options, facts: tt.Facts, layers: Linears | None) -> dict[str, Any]:
     """Inductor's configuration for one build."""
     patches: dict[str, Any] = {"freezing": options.freezing, "max_autotune": options.max_autotune}
+    if layers is not None:
+        patches[linears.SETTING] = layers
     if facts.random:
         patches["fallback_random"] = True  # the numbers that eager draws
     return patches
