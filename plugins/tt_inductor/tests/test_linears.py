@@ -75,6 +75,13 @@ def test_sizes_may_move(make: Make, wins: bool, freezing: bool) -> None:
         assert_near(built.call(x), model(x))
 
 
+@pytest.mark.parametrize("freezing", [False, True])
+def test_an_input_may_be_strided(make: Make, wins: bool, freezing: bool) -> None:
+    model, x = nn.Linear(6, 10).eval(), torch.randn(6, 4).t()
+    built = build_jit(make(model, tt.Call(x)), freezing=freezing)
+    assert_near(built.call(x), model(x))
+
+
 def test_what_runs_is_onednn_where_it_wins(make: Make, wins: bool) -> None:
     model, x = Net().eval(), torch.randn(4, 6)
     built = build_jit(make(model, tt.Call(x)), freezing=True)

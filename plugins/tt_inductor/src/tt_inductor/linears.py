@@ -16,16 +16,16 @@ from tt_inductor import products
 from tt_inductor.products import Product
 
 SETTING = "post_grad_custom_pre_pass"
-_aten, _plain = torch.ops.aten, torch.ops.mkldnn._linear_pointwise.default
+_aten = torch.ops.aten
 _library = torch.library.Library("tt_inductor", "DEF")
 _library.define("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 
 
 @torch.library.impl(_library, "linear", "CPU")
 def _linear_cpu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """`_plain`, under a name of its own: Inductor takes that one for constant weights alone."""
-    made: torch.Tensor = _plain(x, weight, bias, "none", [], "")
-    return made
+    """The linear layer of oneDNN, under a name of its own: Inductor takes the usual one for constant weights alone."""
+    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+    return result
 
 
 @torch.library.impl(_library, "linear", "Meta")
@@ -136,12 +136,13 @@ def _hint(size: Any) -> int | None:
 def _replace(graph: torch.fx.Graph, node: torch.fx.Node, found: _Linear) -> None:
     with graph.inserting_before(node):
         if found.product.called:
-            made = graph.call_function(torch.ops.tt_inductor.linear.default, (found.x, found.weight, found.bias))
+            new = graph.call_function(torch.ops.tt_inductor.linear.default, (found.x, found.weight, found.bias))
         else:
             weight = _packed(graph, found) if found.product.packed else found.weight
-            made = graph.call_function(_plain, (found.x, weight, found.bias, "none", [], ""))
-    made.meta.update(node.meta)
-    node.replace_all_uses_with(made)
+            onednn = torch.ops.mkldnn._linear_pointwise.default  # not every build of torch has it
+            new = graph.call_function(onednn, (found.x, weight, found.bias, "none", [], ""))
+    new.meta.update(node.meta)
+    node.replace_all_uses_with(new)
     graph.erase_node(node)
 
 
