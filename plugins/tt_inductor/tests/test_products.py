@@ -58,7 +58,7 @@ def test_both_ways_compute_the_same(biased: bool, packed: bool, called: bool) ->
 def test_a_product_is_raced_once_for_each_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     raced = []
     monkeypatch.setattr(products, "gain", lambda *ways: raced.append(ways) or 1.2)
-    product, threads = Product(rows=2, ins=3, outs=11, biased=True), torch.get_num_threads()
+    product, threads = Product(rows=2, ins=512, outs=512, biased=True), torch.get_num_threads()
     try:
         assert products.faster(product)
         assert products.faster(product)
@@ -74,6 +74,11 @@ def test_a_product_is_raced_once_for_each_number_of_threads(monkeypatch: pytest.
 def test_a_gain_that_may_be_noise_is_none(monkeypatch: pytest.MonkeyPatch, gain: float, taken: bool) -> None:
     monkeypatch.setattr(products, "gain", lambda *_ways: gain)
     try:
-        assert products.faster(Product(rows=2, ins=3, outs=13, biased=True)) is taken
+        assert products.faster(Product(rows=2, ins=512, outs=513, biased=True)) is taken
     finally:
         products._raced.cache_clear()
+
+
+def test_what_is_over_before_onednn_is_called_is_not_raced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "gain", lambda *_ways: pytest.fail("raced"))
+    assert not products.faster(Product(rows=2, ins=64, outs=64, biased=True))

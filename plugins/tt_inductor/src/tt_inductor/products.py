@@ -14,6 +14,8 @@ _ROUNDS = 25
 _ROUND_S = 2e-3
 _GAIN = 1.03
 """At least this many times as fast: a race this short cannot tell less than that from noise."""
+_LEAST = 1 << 18
+"""Multiplications under which nothing is raced: MKL needs some 5 us for them, and calling oneDNN alone takes 16 us."""
 Run = Callable[[], object]
 
 
@@ -40,6 +42,8 @@ class Product:
 
 def faster(product: Product) -> bool:
     """Whether oneDNN is faster, with as many threads as torch has now; raced once a process for each product."""
+    if product.rows * product.ins * product.outs < _LEAST:
+        return False
     return _raced(product, torch.get_num_threads())
 
 
