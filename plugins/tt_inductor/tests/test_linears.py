@@ -130,7 +130,7 @@ def test_nothing_is_left_set(make: Make) -> None:
     assert getattr(torch._inductor.config, linears.SETTING) is None
 
 
-def test_layers_that_share_a_weight_share_the_packed_one(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_that_share_a_weight_are_right(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "faster", lambda _product: True)
     layer, x = nn.Linear(6, 6), torch.randn(4, 6)
     model = nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), copy.deepcopy(layer)).eval()
