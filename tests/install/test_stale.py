@@ -72,8 +72,9 @@ def replaced(module):
 @pytest.mark.usefixtures("_device")
 @pytest.mark.parametrize("meanwhile", [False, True])
 @pytest.mark.parametrize("layers", [2, 30])
-def test_on_a_device_weights_are_looked_at_after_the_launch(layers, meanwhile):
-    """On a device a STORAGE built runs first and its weights are looked at while the device works: moved weights drop its
+@pytest.mark.parametrize("weights", [Weights.STORAGE, Weights.VALUES])
+def test_on_a_device_weights_are_looked_at_after_the_launch(layers, meanwhile, weights):
+    """On a device a built runs first and its weights are looked at while the device works: moved weights drop its
     result, whether the built leaves time for the question itself or is asked after it."""
     model, ran = nn.Sequential(*[nn.Linear(4, 4) for _ in range(layers)]).eval(), []
 
@@ -89,7 +90,7 @@ def test_on_a_device_weights_are_looked_at_after_the_launch(layers, meanwhile):
 
     layers_of = model.forward
     made = {"overlapped": overlapped} if meanwhile else {}
-    tuned_ = install([entry(unit_of(model), call, Call(X), weights=Weights.STORAGE, **made)])
+    tuned_ = install([entry(unit_of(model), call, Call(X), weights=weights, **made)])
     assert model(X).dtype is torch.float64
     assert ran == ["launched", *["copied"] * meanwhile]
     replaced(model)

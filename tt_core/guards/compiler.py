@@ -81,10 +81,10 @@ def compile_guard(unit: Unit, claim: Claim, *, pack: bool = False) -> Guard:
 
 
 def _may_wait(claim: Claim) -> bool:
-    """Whether a built may run before its weights were looked at: on a device, from storage that is held, writing nothing."""
+    """Whether a built may run before its weights were looked at: on a device, from memory that is held, writing nothing."""
     writes = claim.facts.writes_inputs or claim.facts.writes_state
     devices = {leaf.device.type for leaf in claim.key.tensors}
-    return claim.weights is Weights.STORAGE and not writes and not claim.facts.random and bool(devices - {"cpu"})
+    return not writes and not claim.facts.random and bool(devices - {"cpu"})
 
 
 def _question(watch: Watch) -> Callable[[], bool]:

@@ -85,7 +85,7 @@ def test_an_input_may_be_strided(make: Make, wins: bool, freezing: bool) -> None
 def test_what_runs_is_onednn_where_it_wins(make: Make, wins: bool) -> None:
     model, x = Net().eval(), torch.randn(4, 6)
     built = build_jit(make(model, tt.Call(x)), freezing=True)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         built.call(x)
     ran = {event.key for event in profile.key_averages()}
     assert ("mkldnn::_linear_pointwise" in ran) is wins
