@@ -1,4 +1,7 @@
-"""The tuned object against the best that the same backends give by hand, on eight models, in one race a model, and a race of two.
+"""The tuned object against the best that the same backends give by hand, on eight models.
+
+A race of all finds the best by hand; the tuned object then races it, and the untuned object, alone: where several thread pools
+meet in one race, each finds the others' threads on its cores.
 
 By hand means what an engineer writes without tt_core: `torch.compile(model)` as it comes, with freezing, OpenVINO's
 `convert_model` and `compile_model` on the whole model, the precision fixed as ours is, and `torch.onnx.export` with an
@@ -66,6 +69,7 @@ def main() -> int:
 
 def measure(entry: Entry, *, small: bool) -> dict[str, Any]:
     """Tunes one model and races it against what is made by hand of copies of it."""
+    torch.compiler.reset()  # or sizes that moved in the model before move in this one's rivals too
     obj, samples = made(entry, small=small)
     feed = read(samples, obj, inference_function=entry.run)
     settings = tt.Settings(cache="off")
@@ -87,8 +91,9 @@ def measure(entry: Entry, *, small: bool) -> dict[str, Any]:
     good = raced(feed, runners, PASSES, failed)
     best = min(good.keys() - {"untuned", "tuned"}, key=lambda name: good[name].interval.mid, default=None)
     known = {one.name: one for one in runners}
+    plain = raced(feed, [known["untuned"], known["tuned"]], PASSES, failed)["tuned"]
     duel = None if best is None else raced(feed, [known[best], known["tuned"]], DUEL, failed)["tuned"]
-    return row(entry, result, good, best, duel, failed)
+    return row(entry, result, good, best, plain, duel, failed)
 
 
 def raced(feed: Feed, runners: list[Runner], rules: Rules, failed: dict[str, str]) -> dict[str, tt.Timing]:
@@ -114,22 +119,22 @@ def row(
     result: tt.AutoTuneResult,
     good: dict[str, tt.Timing],
     best: str | None,
+    plain: tt.Timing,
     duel: tt.Timing | None,
     failed: dict[str, str],
 ) -> dict[str, Any]:
     """The figures of one model."""
-    tuned = good["tuned"]
     hands = {name: timing for name, timing in good.items() if name not in {"untuned", "tuned"}}
     return {
         "model": entry.name,
         "selected": None if result.selected is None else result.selected.cut.depths[0],
         "backends": sorted({c.candidate.name for c in result.plan.choices}) if result.plan else [],
-        "against_untuned": over(tuned),
+        "against_untuned": over(plain),
         "best_by_hand": best,
         "against_best": None if duel is None else over(duel),
         "by_hand": {name: 1 / timing.interval.mid for name, timing in hands.items()},
         "failed_by_hand": failed,
-        "noise": tuned.noise,
+        "noise": plain.noise,
     }
 
 

@@ -372,6 +372,52 @@ def test_equal_constants_are_no_change(make):
     assert not _rechecks(found, lambda: None)
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "same"),
+    [
+        ({}, {}, True),
+        ({"a": [1, (2.0, None)]}, {"a": [1, (2.0, None)]}, True),
+        ({"a": 1}, {"a": 1.0}, False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
+        ([1, 2], [1], False),
+        ([1], (1,), False),
+        ([torch.ones(1)], [torch.ones(1)], False),
+        ({"a": print}, {"a": repr}, False),
+    ],
+    ids=str,
+)
+def test_equal_containers_of_constants_are_no_change(make, then, now, same):
+    """What `torch.export` leaves behind; what a container holds besides constants may not be another object."""
+    module = make()
+    module.plan = then
+    found = guard(Call(X), module, Weights.VALUES)
+    module.plan = now
+    with torch.no_grad():
+        assert says(found, X) if same else falls(found, X) is Fall.MODULE
+
+
+def test_an_exported_module_serves_on():
+    """`torch.export` puts copies in the place of a module's containers, which change nothing."""
+    module = Block().eval()
+    module.plan = {"layers": ["rows"]}
+    found, before = guard(Call(X), module, Weights.VALUES), module.plan
+    with torch.no_grad():
+        torch.export.export(module, (X,))
+        assert module.plan is not before
+        assert says(found, X)
+
+
+def test_a_hook_in_a_replaced_container_is_seen():
+    """In a large module too, where only what changed since the last call is compared."""
+    module = nn.Sequential(*[nn.Linear(4, 4) for _ in range(30)]).eval()
+    found = guard(Call(X), module, Weights.VALUES)
+    module[3]._forward_hooks = OrderedDict()
+    with torch.no_grad():
+        assert says(found, X)
+        module[3].register_forward_hook(lambda *_: None)
+        assert falls(found, X) is Fall.HOOKS
+
+
 def _rechecks(found: Guard, change: Any, calls: int = 1) -> int:
     """How often the exact comparison was asked in some calls, each after a change."""
     seen, exact = [], Watch._differences

@@ -160,6 +160,8 @@ def _mapped_items(watch: Watch) -> Callable[[], bool]:
     same, same_values = _rows(by_identity), _values(by_identity)
     sized = [each for each in watch.sizes if id(each.holder) not in calm]
     holders, sizes = [each.holder for each in sized], [each.size for each in sized]
+    if not (items or falsy or sized):
+        return lambda: True  # as a rule: to find that out in every call took 7 us of a guard of 60
 
     def unchanged() -> bool:
         for read, dicts in falsy:

@@ -45,7 +45,8 @@ class Watch:
     Tensors by identity, address, dtype, device, strides (and, for VALUES, version); children, own attributes, training
     flags, instance and class `forward`s and hooks of everything inside by identity. The unit's own hooks and training
     flag are not watched here: the first run outside its forward, the second belongs to the call key. An attribute that
-    was replaced by an equal plain constant counts as unchanged.
+    was replaced by an equal plain constant, or an equal list, tuple or dict of such, counts as unchanged: `torch.export`
+    puts copies in the place of a module's containers.
     """
 
     root: nn.Module
@@ -107,7 +108,7 @@ class Watch:
             return False
         self.alarms.update(key for key, (_, number) in versions.items() if number != self.versions[key][1])
         self.versions = versions
-        for item in self.items:
+        for item in (*self.items, *self.empty):  # an empty dict too may have been replaced by another one
             item.value = item.now()
         for each in self.sizes:
             each.size = len(each.holder)
@@ -174,7 +175,9 @@ def _moved(each: Print) -> Iterator[Why]:
 def _same_constant(now: Any, then: Any) -> bool:
     if type(now) is not type(then) or isinstance(now, torch.Tensor):
         return False
-    if type(now) is tuple:
+    if type(now) in (tuple, list):
         return len(now) == len(then) and all(map(_same_constant, now, then))
+    if type(now) is dict:
+        return [*now] == [*then] and all(map(_same_constant, now.values(), then.values()))
     leaf = leaf_of(now)
     return isinstance(leaf, ConstLeaf) and leaf == leaf_of(then)
