@@ -378,6 +378,7 @@ def test_equal_constants_are_no_change(make):
         ({}, {}, True),
         ({"a": [1, (2.0, None)]}, {"a": [1, (2.0, None)]}, True),
         ({"a": 1}, {"a": 1.0}, False),
+        ({1: "a"}, {True: "a"}, False),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
         ([1, 2], [1], False),
         ([1], (1,), False),
@@ -405,6 +406,17 @@ def test_an_exported_module_serves_on():
         torch.export.export(module, (X,))
         assert module.plan is not before
         assert says(found, X)
+
+
+@pytest.mark.parametrize("layers", [1, 30])
+def test_an_equal_container_of_parameters_is_another(layers):
+    """Also where it holds nothing but None: a weight that is set later is set in the new one."""
+    module = nn.Sequential(*[nn.LayerNorm(4, elementwise_affine=False) for _ in range(layers)]).eval()
+    found = guard(Call(X), module, Weights.VALUES)
+    module[0]._parameters = dict(module[0]._parameters)
+    module[0].weight = nn.Parameter(torch.full((4,), 3.0))
+    with torch.no_grad():
+        assert falls(found, X) is Fall.WEIGHTS
 
 
 def test_a_hook_in_a_replaced_container_is_seen():

@@ -15,7 +15,8 @@ from tt_core.values import Weights
 _BOOKKEEPING = frozenset(vars(nn.Module()))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _CONTAINERS = (("_parameters", Fall.WEIGHTS), ("_buffers", Fall.WEIGHTS), ("_modules", Fall.MODULE))
-_HELD = ("_parameters", "_buffers", "_modules", *_HOOKS)
+HELD = ("_parameters", "_buffers", "_modules", *_HOOKS)
+"""Containers whose entries are watched, in the very dict that was there."""
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _COMPILED = "_compiled_call_impl"
 """Set by `module.compile()`, which computes the same."""
@@ -130,7 +131,7 @@ def dicts_of(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[dict[Any, Any
     for _, module in modules:
         own = vars(module)
         yield own
-        yield from (own[name] for name in _HELD if own.get(name) and isinstance(own[name], dict))
+        yield from (own[name] for name in HELD if own.get(name) and isinstance(own[name], dict))
 
 
 def prints_of(item: Item, level: Weights, written: Collection[str]) -> Iterator[Print]:

@@ -13,6 +13,7 @@ from torch.nn.modules import module as nn_module
 
 from tt_core.callkey import leaf_of
 from tt_core.guards.items import (
+    HELD,
     MISSING,
     Item,
     Print,
@@ -139,7 +140,8 @@ class Watch:
     def _differences(self) -> Iterator[Why]:
         for item in self.items:
             now = item.now()
-            if now is not item.value and not _same_constant(now, item.value):
+            # an equal container of watched entries is another: they would be looked for in the old one
+            if now is not item.value and (item.name in HELD or not _same_constant(now, item.value)):
                 yield Why(kind=item.kind, seen=f"{item.where} was {'removed' if now is MISSING else 'replaced'}")
         yield from (Why(kind=item.kind, seen=f"{item.where} has got an entry") for item in self.empty if item.now())
         yield from self._forwards()
@@ -178,6 +180,6 @@ def _same_constant(now: Any, then: Any) -> bool:
     if type(now) in (tuple, list):
         return len(now) == len(then) and all(map(_same_constant, now, then))
     if type(now) is dict:
-        return [*now] == [*then] and all(map(_same_constant, now.values(), then.values()))
+        return _same_constant([*now.items()], [*then.items()])
     leaf = leaf_of(now)
     return isinstance(leaf, ConstLeaf) and leaf == leaf_of(then)
