@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import warnings
 
@@ -10,17 +9,17 @@ import pytest
 import torch
 from jit_units import Make, assert_near, build_jit
 from torch import nn
+from tt_inductor.dynamo import ISOLATES
 
 import tt_core as tt
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("no_grad", "mkl")]
-ISOLATED = "isolate_recompiles" in inspect.signature(torch.compile).parameters
 
 
 @pytest.fixture(autouse=True)
 def programs_of_its_own() -> None:
     """Where torch cannot isolate what it compiles, builts of one class share Dynamo's limit: the tests' too."""
-    if not ISOLATED:
+    if not ISOLATES:
         torch.compiler.reset()
 
 
@@ -104,7 +103,7 @@ def test_a_unit_that_writes_is_never_handed_back_halfway(make: Make) -> None:
         assert_near(built.call(wide), Broken()(wide))
 
 
-@pytest.mark.skipif(not ISOLATED, reason="this torch's own limit comes first, and Python answers such calls uncounted")
+@pytest.mark.skipif(not ISOLATES, reason="this torch's own limit comes first, and Python answers such calls uncounted")
 def test_too_many_kinds_of_calls_without_a_program(make: Make) -> None:
     """Tracing each new kind in service has an end: then every call is handed back."""
     x = torch.randn(5)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import torch
 
 import tt_core as tt
 
 RECOMPILES = 64  # a build decides itself how often it compiles; Dynamo's own limit of 8 ends in silence
+ISOLATES = "isolate_recompiles" in inspect.signature(torch.compile).parameters
+"""Whether this torch keeps the programs of one `torch.compile` apart from those of all others."""
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 import tt_core as tt
 from tt_inductor import frame, linears
 from tt_inductor.cached import run_only
-from tt_inductor.dynamo import RECOMPILES, configured, frames, readable, tolerant
+from tt_inductor.dynamo import ISOLATES, RECOMPILES, configured, frames, readable, tolerant
 from tt_inductor.graphs import Graphs, Thread, counting
 from tt_inductor.kept import module_kept, process_kept
 from tt_inductor.linears import Linears
@@ -220,7 +219,7 @@ def _compiled(
     options: dict[str, Any] = {"backend": graphs, "dynamic": False, "fullgraph": fullgraph}
     if asked is not None:
         options["options"] = {"guard_filter_fn": asked}
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+    if ISOLATES:
         # functions that the unit calls after a graph break are shared with everybody else
         options |= {"isolate_recompiles": True, "recompile_limit": RECOMPILES}
     made: Callable[..., Any] = torch.compile(entry, **options)
