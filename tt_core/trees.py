@@ -18,6 +18,8 @@ import optree
 import torch
 from torch.utils import _pytree as torch_pytree
 
+from tt_core import quiet
+
 NAMESPACE = "tt_core"
 _order = optree.dict_insertion_ordered(True, namespace=NAMESPACE)
 _order.__enter__()  # for our own namespace, for good
@@ -144,20 +146,15 @@ def _copy_of(tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
     storage = source.untyped_storage()
     place = (storage.data_ptr(), storage.nbytes(), str(source.device))
     if storage.nbytes() == 0 or storage.nbytes() > 2 * source.numel() * source.element_size():
-        made = _dense(source)  # a small view of a large storage: its sharing is not worth the memory
+        made = quiet.dense_copy(source)  # a small view of a large storage: its sharing is not worth the memory
     else:
         if place not in memo:
-            memo[place] = storage.clone()
+            memo[place] = quiet.storage_copy(storage)
         made = torch.empty(0, dtype=source.dtype, device=source.device)
         made = made.set_(memo[place], source.storage_offset(), source.size(), source.stride())
         made = made.conj() if source.is_conj() else made
         made = torch._neg_view(made) if source.is_neg() else made
     return made.requires_grad_(True) if tensor.requires_grad and not tensor.is_inference() else made
-
-
-def _dense(source: torch.Tensor) -> torch.Tensor:
-    made = torch.empty_like(source, memory_format=torch.preserve_format)
-    return made.copy_(source)
 
 
 def _learn(kind: type, leaf: Any) -> bool:
