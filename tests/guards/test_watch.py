@@ -128,12 +128,26 @@ def test_equal_containers_of_constants_are_no_change(make, then, now, same):
 def test_an_exported_module_serves_on():
     """`torch.export` puts copies in the place of a module's containers, which change nothing."""
     module = Block().eval()
-    module.plan = {"layers": ["rows"]}
-    found, before = guard(Call(X), module, Weights.VALUES), module.plan
+    module.plan, module.weights = {"layers": ["rows"]}, [module.lin.weight]
+    found, before = guard(Call(X), module, Weights.VALUES), (module.plan, module.weights)
     with torch.no_grad():
         torch.export.export(module, (X,))
-        assert module.plan is not before
+        assert module.plan is not before[0]
+        assert module.weights is not before[1]
         assert says(found, X)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attribute")
+def test_an_exported_lstm_serves_on():
+    """It holds weak references to its weights in a list of its own, which `torch.export` replaces too."""
+    module = nn.LSTM(4, 4).eval()
+    found, before = guard(Call(X), module, Weights.VALUES), module._flat_weight_refs
+    with torch.no_grad():
+        torch.export.export(module, (X,))
+        assert module._flat_weight_refs is not before
+        assert says(found, X)
+        module.weight_ih_l0 = nn.Parameter(module.weight_ih_l0.clone())
+        assert falls(found, X) is Fall.WEIGHTS
 
 
 @pytest.mark.parametrize("layers", [1, 30])
