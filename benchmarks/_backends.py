@@ -185,7 +185,7 @@ class Duels:
     Attributes:
         ours: the name of what is raced against each rival.
         goals: per rival, of time(rival) / time(ours).
-        rest_s: after each block of a rival, also in the race of all, seconds.
+        rest_s: after each block of a rival, also in the race of all, and of ours in a race of two, seconds.
     """
 
     ours: str
@@ -197,7 +197,8 @@ class Duels:
         known = {runner.name: runner for runner in runners}
         if rival not in known or self.ours not in known:
             return None
-        duel = [known[rival], Runner(name=self.ours, call=known[self.ours].call, foreign_threads=True)]
+        ours = Runner(name=self.ours, call=known[self.ours].call, leave=self.rest, foreign_threads=True)
+        duel = [known[rival], ours]  # both rest: who comes after a rest finds its memory in no cache
         timed = race(WallTimer(), duel, lambda: inputs, until(self.goals[rival]))[1]
         return None if isinstance(timed, Caught) else over(timed)
 
