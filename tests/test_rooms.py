@@ -12,7 +12,7 @@ import tt_core
 
 ROOT = Path(tt_core.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-BASE = {"values", "errors", "log", "hookspecs", "trees", "settings", "callkey", "forms"}
+BASE = {"values", "errors", "log", "hookspecs", "quiet", "trees", "settings", "callkey", "forms"}
 MIDDLE = {"guards", "state", "contain", "flat", "environment", "result", "plugins", "child", "worker"}
 STAGES = {
     "survey",

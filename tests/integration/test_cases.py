@@ -65,7 +65,7 @@ def ready() -> dict[str, str]:
     return {b.name: "" for b in asked.ready} | {r.name: f"no {r.name}: {r.reason}" for r in asked.refused}
 
 
-def judged(name: str, backend: str):
+def judged(name: str, backend: str, **options):
     """One case with one backend forced, or with the default strategy: the harness's judgement, and the object.
 
     Between tuning and the harness's own calls four threads run the dataset at once, where eager could.
@@ -76,7 +76,7 @@ def judged(name: str, backend: str):
     case, objects = glue.CASES[name], []
 
     def tune(obj, dataset):
-        strategy = None if backend == DEFAULT else tt.OneBackendStrategy(backend)
+        strategy = None if backend == DEFAULT else tt.OneBackendStrategy(tt.Candidate.of(backend, **options))
         result = tt.tune(obj, dataset, strategy=strategy, settings=SETTINGS)
         objects.append(obj)
         if name not in glue.UNSHARED:
@@ -96,19 +96,19 @@ def really(found, backend: str) -> bool:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("backend", "name"),
+    ("backend", "name", "options"),
     [
-        ("inductor", "output_fed_back_as_input"),
-        ("inductor", "optional_none_vs_tensor"),
-        ("openvino", "channels_last_and_strided_inputs"),
-        ("openvino", "fourteen_sequence_lengths"),
+        ("inductor", "output_fed_back_as_input", {"mode": "jit"}),
+        ("inductor", "optional_none_vs_tensor", {"mode": "jit"}),
+        ("openvino", "channels_last_and_strided_inputs", {}),
+        ("openvino", "fourteen_sequence_lengths", {}),
     ],
 )
-def test_a_backend_really_runs_a_case(backend, name):
+def test_a_backend_really_runs_a_case(backend, name, options):
     """A few cases on each backend of the mission: right, every call a hit, and nothing of it eager."""
     if backend not in BACKENDS:
         pytest.skip(f"no {backend}")
-    found, _ = judged(name, backend)
+    found, _ = judged(name, backend, **options)
     assert found.fails == []
     assert really(found, backend), found.why
 
