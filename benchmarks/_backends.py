@@ -22,7 +22,7 @@ from tt_core.build import Chain, build
 from tt_core.clock import UNIT, Rules, Runner, WallTimer, race
 from tt_core.contain import Caught, attempt
 from tt_core.plugins import Plugins
-from tt_core.values import frozen
+from tt_core.values import evolve, frozen
 
 TOY = "toy, 2 layers"
 QUICK = "encoder, 4 layers"
@@ -197,8 +197,8 @@ class Duels:
         known = {runner.name: runner for runner in runners}
         if rival not in known or self.ours not in known:
             return None
-        ours = Runner(name=self.ours, call=known[self.ours].call, leave=self.rest, foreign_threads=True)
-        duel = [known[rival], ours]  # both rest: who comes after a rest finds its memory in no cache
+        ours = evolve(known[self.ours], leave=self.rest)  # both rest: memory is in no cache after one
+        duel = [known[rival], ours]
         timed = race(WallTimer(), duel, lambda: inputs, until(self.goals[rival]))[1]
         return None if isinstance(timed, Caught) else over(timed)
 

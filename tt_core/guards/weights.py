@@ -141,7 +141,7 @@ class Watch:
         for item in self.items:
             now = item.now()
             # an equal container of watched entries is another: they would be looked for in the old one
-            if now is not item.value and (item.name in HELD or not _same_constant(now, item.value)):
+            if now is not item.value and (item.name in HELD or not _alike(now, item.value)):
                 yield Why(kind=item.kind, seen=f"{item.where} was {'removed' if now is MISSING else 'replaced'}")
         yield from (Why(kind=item.kind, seen=f"{item.where} has got an entry") for item in self.empty if item.now())
         yield from self._forwards()
@@ -174,14 +174,15 @@ def _moved(each: Print) -> Iterator[Why]:
         yield Why(kind=Fall.WEIGHTS, seen=f"{each.item.where} was changed in place")
 
 
-def _same_constant(now: Any, then: Any) -> bool:
-    if now is then:  # in a container that is another one
+def _alike(now: Any, then: Any) -> bool:
+    """The very same object, an equal constant, or an equal container of such."""
+    if now is then:
         return True
     if type(now) is not type(then) or isinstance(now, torch.Tensor):
         return False
     if type(now) in (tuple, list):
-        return len(now) == len(then) and all(map(_same_constant, now, then))
+        return len(now) == len(then) and all(map(_alike, now, then))
     if type(now) is dict:
-        return _same_constant([*now.items()], [*then.items()])
+        return _alike([*now.items()], [*then.items()])
     leaf = leaf_of(now)
     return isinstance(leaf, ConstLeaf) and leaf == leaf_of(then)
