@@ -11,7 +11,7 @@ DOCS_SET_UP := $(VENV)/.set-up-docs
 
 # a new folder in plugins/ takes part without a line here
 PLUGINS := $(sort $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml)))
-SOURCES := $(addsuffix /src,$(PLUGINS))
+SOURCES := $(addsuffix /src,$(PLUGINS)) native/src
 BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 
 # two processes, whole files each: what a file sets up once stays set up once. Alone: make test PARALLEL=
@@ -21,8 +21,9 @@ empty :=
 space := $(empty) $(empty)
 
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
-# every wheel is built with the pinned hatchling of .venv, never with whatever is newest today
-EDITABLE := --no-build-isolation -e ".[dev]" $(addprefix -e ,$(PLUGINS))
+# every wheel is built with the pinned hatchling and setuptools of .venv, never with whatever is newest today; native/ is
+# compiled against the torch of .venv, and left out where there is no compiler
+EDITABLE := --no-build-isolation -e ".[dev]" -e native $(addprefix -e ,$(PLUGINS))
 
 # models come out of packages; nothing may be looked for on a hub
 export HF_HUB_OFFLINE := 1
@@ -43,12 +44,12 @@ $(PY):
 
 # torch goes first and alone, so that nothing else decides which build of it comes; then the build backend; then all of
 # the checkout in one editable install, since pip 23 looks on the index for a core that it has not yet seen as a folder
-$(SET_UP): pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS)) $(CONSTRAINTS) | $(PY)
+$(SET_UP): pyproject.toml $(wildcard native/setup.py native/src/*/*.cpp) $(addsuffix /pyproject.toml,native $(PLUGINS)) $(CONSTRAINTS) | $(PY)
 	$(PIP_INSTALL) "$$(grep '^torch==' $(CONSTRAINTS))"
-	$(PIP_INSTALL) hatchling editables
+	$(PIP_INSTALL) hatchling editables setuptools
 	$(PIP_INSTALL) $(EDITABLE)
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null \
-		|| echo 'No C++ compiler found: backends that compile will not take part ($(PY) -m tt_core doctor).' >&2
+		|| echo 'No C++ compiler found: backends that compile will not take part, guards will not be compiled ($(PY) -m tt_core doctor).' >&2
 	@touch $@
 
 demo: $(SET_UP) ## tune a real model and prove that it got faster (at most 6 minutes on 2 cores)
@@ -88,8 +89,8 @@ docs: $(DOCS_SET_UP) ## build the documentation into build/docs
 	$(PY) -m mkdocs build --strict -f - < docs/mkdocs.yml
 
 clean: ## remove what was built and cached
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find tt_core plugins tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf build native/build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find tt_core native plugins tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv too
 	rm -rf $(VENV)

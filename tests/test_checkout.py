@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
 PLUGINS = PROJECTS[1:]
+NATIVE = ROOT / "native/pyproject.toml"
 BACKENDS = ("openvino", "inductor", "onnxruntime", "torchao", "xpu_graph", "xpugraph", "cuda_graph")
 LAZY = (
     "structlog",
@@ -60,7 +61,7 @@ def test_all_distributions_have_one_version():
     """Core and plugins are released together, and `tt_core.__version__` says the same."""
     import tt_core
 
-    assert {project(path)["version"] for path in PROJECTS} == {tt_core.__version__}
+    assert {project(path)["version"] for path in [*PROJECTS, NATIVE]} == {tt_core.__version__}
 
 
 def test_each_plugin_is_an_extra_of_the_same_name():
@@ -79,7 +80,7 @@ def test_the_core_requires_no_backend():
     assert required == {"torch", "pluggy", "attrs", "structlog", "optree", "rich", "platformdirs", "safetensors"}
 
 
-@pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", [*PROJECTS, NATIVE], ids=lambda path: path.parent.name)
 def test_everything_installed_is_pinned(path: Path):
     """Each requirement of each distribution, tools included, has its line in the constraints."""
     lines = (ROOT / "requirements/constraints.txt").read_text("utf-8").splitlines()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 import torch
 
 from tt_core.contain import Caught, attempt
 from tt_core.environment import environment
+from tt_core.guards import native
 from tt_core.plugins import Plugins
 from tt_core.report.words import clean, many, size
 from tt_core.values import EAGER, Ready, Refusal
@@ -85,7 +87,16 @@ def _versions() -> dict[str, str]:
     from tt_core import __version__
 
     facts = environment(torch.device("cpu"))
-    return {"tt-core": __version__, **{k: v for k, v in facts.items() if k not in {"device", "threads", "cpu"}}}
+    named = {k: v for k, v in facts.items() if k not in {"device", "threads", "cpu"}}
+    return {"tt-core": __version__, "tt-native": native.why or _version_of("tt-native"), **named}
+
+
+def _version_of(distribution: str) -> str:
+    """Of one that may be importable and yet not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "in use"
 
 
 def _backends(plugins: Plugins, here: Sequence[torch.device]) -> tuple[list[Facts], list[Facts]]:

@@ -11,7 +11,7 @@ import torch
 from guard_units import Block, X, falls, guard, says
 from torch import nn
 
-from tt_core.guards import Fall, Guard, Watch, versions
+from tt_core.guards import Fall, Guard, Watch, native, quick, versions
 from tt_core.guards import weights as guards_weights
 from tt_core.values import Call, Facts, Weights
 
@@ -44,6 +44,15 @@ def _large() -> nn.Module:
     module = Block()
     module.more = nn.ModuleList(Block() for _ in range(6))
     return module.eval()
+
+
+@pytest.fixture(autouse=True, params=["compiled", "in Python"])
+def _way(request, monkeypatch):
+    """Both ways to ask see the same."""
+    if request.param == "in Python":
+        monkeypatch.setattr(quick, "snapshot", None)
+    elif native.snapshot is None:
+        pytest.skip(native.why)
 
 
 @pytest.fixture(params=["small", "large", "large, no versions"])

@@ -1,4 +1,5 @@
-"""The fast test of a `Watch`: spelled out for a small module, C loops over lists for a large one.
+"""The fast test of a `Watch`: compiled where tt-native is installed; else spelled out for a small module, C loops over
+lists for a large one.
 
 Either may say no where nothing of weight changed; `Watch.recheck` then looks closely.
 """
@@ -14,6 +15,8 @@ import torch
 from torch.nn.modules import module as nn_module
 
 from tt_core.guards.made import made
+from tt_core.guards.native import Snapshot, snapshot
+from tt_core.guards.seen import never
 from tt_core.guards.versions import dict_version
 
 if TYPE_CHECKING:
@@ -29,12 +32,29 @@ _address = torch.Tensor.data_ptr
 
 def quick(watch: Watch) -> Callable[[], bool]:
     """A fast test of `watch.difference() is None`; False may be a false alarm."""
+    if snapshot is not None:
+        return _compiled(watch, snapshot)
     return _spelled(watch) if is_small(watch) else _mapped(watch)
 
 
 def is_small(watch: Watch) -> bool:
     """Whether the test reads so little that it does not drive everything else out of the nearest cache."""
     return len(watch.items) + len(watch.empty) + len(watch.prints) <= _SMALL_ITEMS
+
+
+def _compiled(watch: Watch, take: Snapshot) -> Callable[[], bool]:
+    """One compiled call for all tensors all dicts that have versions and all classes; the rest as in `_mapped`."""
+    calm = watch.calm
+    empty = [item.value for item in watch.empty if id(item.holder) in calm]
+    if watch.inner:
+        empty += [nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks]
+    tensors = [each.tensor for each in watch.prints if each.version is not None]
+    written = [each.tensor for each in watch.prints if each.version is None]
+    same = take(tensors, written, [each for each, _ in calm.values()], empty, [kind for kind, _ in watch.classes])
+    if watch.moved() or not _mapped_dicts(watch)():  # what moved before it was taken is in it, and would never show
+        return never
+    items = _mapped_items(watch)
+    return same if items is None else lambda: same() and items()
 
 
 def _spelled(watch: Watch) -> Callable[[], bool]:
@@ -85,7 +105,7 @@ def _mapped(watch: Watch) -> Callable[[], bool]:
     Where dicts have versions, one number stands for all that a dict holds: a large model's dicts are not in the caches
     when its guard is asked, and reading them took longer than comparing.
     """
-    tensors, dicts, items = _mapped_tensors(watch), _mapped_dicts(watch), _mapped_items(watch)
+    tensors, dicts, items = _mapped_tensors(watch), _mapped_dicts(watch), _mapped_items(watch) or (lambda: True)
     hooks, pre_hooks = nn_module._global_forward_hooks, nn_module._global_forward_pre_hooks
     kinds, forwards = [kind for kind, _ in watch.classes], [forward for _, forward in watch.classes]
 
@@ -145,8 +165,8 @@ def _touch(objects: list[Any]) -> None:
     tuple(objects)
 
 
-def _mapped_items(watch: Watch) -> Callable[[], bool]:
-    """What no version stands for, item by item: flags and empty hooks by truth, the rest by identity."""
+def _mapped_items(watch: Watch) -> Callable[[], bool] | None:
+    """What no version stands for, item by item: flags and empty hooks by truth, the rest by identity; as a rule nothing."""
     calm = watch.calm
     items = [item for item in watch.items if id(item.holder) not in calm]
     flags = [item for item in items if item.name == "training"]
@@ -161,7 +181,7 @@ def _mapped_items(watch: Watch) -> Callable[[], bool]:
     sized = [each for each in watch.sizes if id(each.holder) not in calm]
     holders, sizes = [each.holder for each in sized], [each.size for each in sized]
     if not (items or falsy or sized):
-        return lambda: True  # as a rule: to find that out in every call took 7 us of a guard of 60
+        return None  # to find that out in every call took 7 us of a guard of 60
 
     def unchanged() -> bool:
         for read, dicts in falsy:

@@ -25,7 +25,7 @@ class _Plain:
     y: int
 
 
-def _notices(version: Version) -> bool:
+def notices(version: Version) -> bool:
     """Whether every way to change an object's dict moves its version."""
     thing = _Plain()
     thing.x = 0
@@ -57,7 +57,7 @@ def _notices(version: Version) -> bool:
 
 def _tried(version: Version | None) -> Version | None:
     try:
-        return version if version is not None and _notices(version) else None
+        return version if version is not None and notices(version) else None
     except (TypeError, RuntimeError, SystemError):
         return None
 

@@ -120,6 +120,12 @@ class Watch:
         """The first thing that is not as it was; None where nothing is."""
         return next(self._differences(), None)
 
+    def moved(self) -> bool:
+        """Whether a tensor is not as it was, or the `forward` of a class."""
+        return any(kind.forward is not then for kind, then in self.classes) or any(
+            any(_moved(each)) for each in self.prints
+        )
+
     def _compare_forms(self) -> None:
         """One C call for the class, dtype, device, sizes and strides of every tensor."""
         if not self.prints:
