@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import deque
 from typing import Any
 
 import pytest
@@ -170,9 +169,8 @@ def test_cuda_is_bound_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: steps.append(str(device)) or Stream())
     port: Any = ("x", torch.float32, (2,))
     device = torch.device("cuda:1")
-    plan = run.Plan(
+    plan = run.ByAddress(
         program=Program(),  # type: ignore[arg-type]
-        bindings=deque(),
         inputs=(port,),
         outputs=(("y", torch.int64, (3,)),),
         indices=(),

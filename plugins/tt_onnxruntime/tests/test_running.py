@@ -33,6 +33,44 @@ def test_results_are_kept(unit: Any, close: Any) -> None:
     close(kept, expected)
 
 
+def test_results_outlive_the_session(unit: Any, close: Any) -> None:
+    """Their memory is ONNX Runtime's: it goes when they go, not when the session does."""
+    x = torch.randn(300, 32)
+    kept, expected = unit.built.call(x), unit.eager(x)
+    unit.built.close()
+    unit.built = None
+    gc.collect()
+    _ = [torch.randn(300, 8) for _ in range(50)]
+    close(kept, expected)
+
+
+class Constants(nn.Module):
+    """What ONNX Runtime may compute once: weights turned and scaled, and constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(64, 64))
+        self.register_buffer("c", torch.arange(64.0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x @ self.w, x.reshape(-1) * 1, self.w + 0, self.w.t().clone(), self.c * 2, torch.arange(9) + 1
+
+
+def test_what_is_written_into_results_shows_nowhere(made: Any, close: Any) -> None:
+    """Neither in the next call's, nor in weights, nor in inputs: no result shares memory with any of them."""
+    x = torch.randn(64, 64)
+    unit = made(Constants(), tt.Call(x))
+    built = unit.build()
+    expected = unit.eager(x)
+    weights, given = [each.clone() for each in unit.module.state_dict().values()], x.clone()
+    for result in built.call(x):
+        result.fill_(7)
+    for actual, wanted in zip(built.call(x), expected, strict=True):
+        close(actual, wanted)
+    assert torch.equal(x, given)
+    assert all(map(torch.equal, unit.module.state_dict().values(), weights))
+
+
 def test_threads(unit: Any, close: Any) -> None:
     """Eight threads on one session each get their own answers, in changing sizes."""
     inputs = [torch.randn(2 + i % 50, 32) for i in range(200)]

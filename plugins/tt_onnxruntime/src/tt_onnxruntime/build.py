@@ -13,7 +13,7 @@ from tt_onnxruntime.model import model_of
 from tt_onnxruntime.options import Settings, settings_of
 from tt_onnxruntime.probe import failures, one_line
 from tt_onnxruntime.refuse import indices_of, refuse_doubles
-from tt_onnxruntime.run import Runner
+from tt_onnxruntime.run import Runner, admits
 from tt_onnxruntime.session import TYPES, Compiled, Sizes, Tensors, session_of
 
 
@@ -167,7 +167,7 @@ def _calls(flat: tt.Flat, runner: Runner) -> tuple[Callable[..., Any], Callable[
         plan = get(sizes) or find(sizes, inputs)
         if plan is None:
             raise tt.DeclinedError(f"no program for the sizes {_text(sizes)}" if runner.programs else "it was closed")
-        if plan.indices and not plan.admits(inputs):
+        if plan.indices and not admits(plan, inputs):
             raise tt.DeclinedError("an index into a table is negative")
         return unpack(plan.run(inputs), inputs)
 
