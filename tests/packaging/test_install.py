@@ -196,3 +196,17 @@ def test_the_editable_install(third_party: Path, tmp_path: Path):
     assert Path(str(where)).is_relative_to(ROOT)
     code = "import json, importlib.metadata as m; print(json.dumps(len(m.entry_points(group='tt_core'))))"
     assert made.evaluate(code) == len(PLUGINS)
+
+
+def test_the_compiled_guards_install(wheels: Path, third_party: Path, tmp_path: Path):
+    """tt-native is compiled against the torch that is there, and taken by the core, which says so."""
+    pip("wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tmp_path), "./native")
+    made = fresh(tmp_path / "env", third_party, ())
+    made.install("--find-links", str(wheels), "--find-links", str(tmp_path), "tt-core[native]")
+    code = (
+        "import json, tt_native; from tt_core.guards import native; print(json.dumps([tt_native.__file__, native.why]))"
+    )
+    where, why = made.evaluate(code)
+    assert Path(str(where)).is_relative_to(made.folder)
+    assert not why
+    assert "tt-native  0.1.0" in re.sub(" +", "  ", made.run("python", "-m", "tt_core", "doctor", check=False).stdout)

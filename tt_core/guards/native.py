@@ -13,7 +13,8 @@ import torch
 
 from tt_core.guards.versions import Version, notices
 
-_Tensors, _Dicts = Sequence[torch.Tensor], Sequence[dict[Any, Any]]
+_Tensors = Sequence[torch.Tensor]
+_Dicts = Sequence[dict[Any, Any]]
 Snapshot = Callable[[_Tensors, _Tensors, _Dicts, _Dicts, Sequence[type[Any]]], Callable[[], bool]]
 """`Snapshot(tensors, written, dicts, empty, classes)()`: whether tensors are as they were (those in `written` but for their
 values), dicts were not written to, empty ones are empty, and classes have the `forward` that they had."""

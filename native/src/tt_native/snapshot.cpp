@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -140,7 +141,7 @@ class Dicts {
   ~Dicts() {
     for (const auto& dict : held_) {
       auto& told = watchers()[dict.ptr()];
-      std::erase(told, this);
+      told.erase(std::remove(told.begin(), told.end(), this), told.end());
       if (!told.empty()) continue;
       watchers().erase(dict.ptr());
       if (PyDict_Unwatch(id_, dict.ptr()) != 0) PyErr_Clear();

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from tt_onnxruntime.probe import failures
 
 import tt_core as tt
-from tt_onnxruntime.probe import failures
 
 T = torch.Tensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -18,33 +18,21 @@ _ARRAYS = frozenset(TYPES) - {torch.bfloat16}
 """Types that numpy has too."""
 
 
-class Plan(Protocol):
-    """How one combination of input sizes is run; any number of threads may run one."""
-
-    program: Compiled
-    indices: tuple[int, ...]
-    """Inputs that may not hold negative values."""
-
-    def run(self, inputs: Tensors) -> list[torch.Tensor]:
-        """Runs the program on tensors of the plan's sizes and types, of any strides; the results are the caller's."""
-
-
-def admits(plan: Plan, inputs: Tensors) -> bool:
-    """Whether indices are such that eager takes them; ONNX Runtime itself refuses too large ones."""
-    return all(int(inputs[index].min()) >= 0 for index in plan.indices)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ByArray:
     """Through numpy arrays, which share their memory with the tensors: the fewest steps of all, beside a call of 1 ms a
     thirtieth less than to bind addresses. Results live in memory of ONNX Runtime's, and give it back when they go.
+
+    Attributes:
+        program: the program that is right for the sizes.
+        indices: inputs that may not hold negative values.
     """
 
     program: Compiled
     indices: tuple[int, ...]
 
     def run(self, inputs: Tensors) -> list[torch.Tensor]:
-        """As `Plan` says."""
+        """Runs the program on tensors of any strides; the results are the caller's. Any number of threads may."""
         try:
             arrays = [tensor.numpy() for tensor in inputs]
         except RuntimeError:  # it requires gradients, which nobody wants now, or is negated lazily
@@ -75,7 +63,7 @@ class ByAddress:
     idle: deque[Any] = field(default_factory=deque)
 
     def run(self, inputs: Tensors) -> list[torch.Tensor]:
-        """As `Plan` says; a binding whose run raises is dropped."""
+        """As of `ByArray`; a binding whose run raises is dropped."""
         try:
             native = self.idle.pop()
         except IndexError:
@@ -100,6 +88,15 @@ class ByAddress:
             torch.cuda.current_stream(self.device).synchronize()
         self.program.session.run_with_iobinding(native, None)
         return results
+
+
+Plan = ByArray | ByAddress
+"""How one combination of input sizes is run."""
+
+
+def admits(plan: Plan, inputs: Tensors) -> bool:
+    """Whether indices are such that eager takes them; ONNX Runtime itself refuses too large ones."""
+    return all(int(inputs[index].min()) >= 0 for index in plan.indices)
 
 
 def new_binding(session: Any) -> Any:
