@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tt_core.plugins import Plugins
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
 PLUGINS = PROJECTS[1:]
@@ -78,6 +80,11 @@ def test_the_core_requires_no_backend():
     """What an extra brings is never a requirement of the core."""
     required = {normal(line) for line in project(PROJECTS[0])["dependencies"]}
     assert required == {"torch", "pluggy", "attrs", "structlog", "optree", "rich", "platformdirs", "safetensors"}
+
+
+def test_nothing_of_the_checkout_is_missing():
+    """With the whole checkout installed no extra counts as a backend that is not there."""
+    assert [one.name for one in Plugins.load(environ={}).refused if one.stage == "missing"] == []
 
 
 @pytest.mark.parametrize("path", [*PROJECTS, NATIVE], ids=lambda path: path.parent.name)

@@ -185,6 +185,33 @@ def test_sizes() -> None:
     assert flat.every_size(shapes, 5) is None
 
 
+@pytest.mark.parametrize("sizes", [(), (1,), (7,), (2, 3, 5), (400,), (20, 30)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_extremes(sizes: tuple[int, ...], dtype: torch.dtype) -> None:
+    """The least and the greatest element, few and many, wherever they stand and whatever the strides are."""
+    values = torch.randint(20, 100, sizes).to(dtype)
+    values.view(-1)[-1], values.view(-1)[0] = 3, 200
+    expected = (3, 200) if values.numel() > 1 else (200, 200)
+    assert flat.extremes(values) == flat.extremes(values.t() if values.ndim == 2 else values) == expected
+    least, greatest = flat.extremes(values)
+    assert type(least) is type(greatest) is int
+
+
+def test_extremes_of_wide_numbers() -> None:
+    """Numbers that no float holds are told from their neighbours."""
+    for count in (2, 500):
+        values = torch.zeros(count, dtype=torch.int64)
+        values[0], values[1] = -(2**62) - 1, 2**62 + 1
+        assert flat.extremes(values) == (-(2**62) - 1, 2**62 + 1)
+
+
+@pytest.mark.parametrize("sizes", [(0,), (3, 0)])
+def test_extremes_of_nothing(sizes: tuple[int, ...]) -> None:
+    """What is empty has none."""
+    with pytest.raises(ValueError, match="empty"):
+        flat.extremes(torch.zeros(sizes, dtype=torch.int64))
+
+
 def test_synthetic() -> None:
     """A call of zeros has the key of the recorded one, its constants in their places."""
     module = Fn(lambda x, rest, scale: x * rest["y"] * scale)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tt_core.flat.code import code_print
 from tt_core.flat.exported import Exported
+from tt_core.flat.extremes import extremes
 from tt_core.flat.forms import (
     constant_form,
     dtype_form,
@@ -39,6 +40,7 @@ __all__ = [
     "dtype_form",
     "elements",
     "every_size",
+    "extremes",
     "flatten_unit",
     "hull",
     "named_tensors",

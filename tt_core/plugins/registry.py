@@ -22,7 +22,7 @@ from tt_core.values import Backend, Fidelity, Ready, Refusal, Unavailable, froze
 BUILTIN = ("tt_core.eager", "tt_core.check", "tt_core.clock")
 """Our own parts, which enter by the same door; eager's backend cannot be blocked."""
 ESSENTIAL = "eager"
-_NOT_BACKENDS = {"all", "dev"}
+_NOT_BACKENDS = {"all", "dev", "native"}
 
 
 class _Manager(pluggy.PluginManager):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+import tt_core as tt
 from tt_onnxruntime.session import TYPES, Compiled, Sizes, Tensors
 
 _PLANS = 1024
@@ -96,7 +97,7 @@ Plan = ByArray | ByAddress
 
 def admits(plan: Plan, inputs: Tensors) -> bool:
     """Whether indices are such that eager takes them; ONNX Runtime itself refuses too large ones."""
-    return all(int(inputs[index].min()) >= 0 for index in plan.indices)
+    return all(tt.flat.extremes(inputs[index])[0] >= 0 for index in plan.indices)
 
 
 def new_binding(session: Any) -> Any:

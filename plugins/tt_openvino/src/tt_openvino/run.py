@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+import tt_core as tt
 from tt_openvino.convert import Compiled
 from tt_openvino.ports import SHARED, shared
 
@@ -18,6 +20,8 @@ Sizes = tuple[tuple[int, ...], ...]
 
 _PLANS = 1024
 """Combinations of sizes that are remembered."""
+_COPIED = 256 * 1024
+"""Bytes of results up to which a copy costs less than to bind new memory for one run: some 60 us beside a model of 7 ms."""
 _OWN = 16
 """Combinations of sizes that have requests of their own; later ones share some, which are bound anew for each."""
 
@@ -30,21 +34,23 @@ class Plan:
         program: the compiled program that is right for them.
         requests: idle requests of that program; bound to these sizes alone where sizes are few.
         inputs: per input its port, sizes, type, and whether it is small enough to be copied.
-        outputs: the same per result; the port is the position.
+        outputs: sizes and type per result; the port is the position.
+        copied: whether OpenVINO copies the results into arrays, which is faster where all are small.
         limits: what int64 inputs may hold.
     """
 
     program: Compiled
     requests: deque[Request]
     inputs: tuple[tuple[int, tuple[int, ...], torch.dtype, bool], ...]
-    outputs: tuple[tuple[int, tuple[int, ...], torch.dtype, bool], ...]
+    outputs: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    copied: bool
     limits: tuple[tuple[int, int, int], ...]
 
     def admits(self, inputs: Tensors) -> bool:
         """Whether int64 inputs hold what 32 bits and the unit's tables can."""
         for index, low, high in self.limits:
-            least, most = torch.aminmax(inputs[index])
-            if int(least) < low or int(most) >= high:
+            least, greatest = tt.flat.extremes(inputs[index])
+            if least < low or greatest >= high:
                 return False
         return True
 
@@ -86,10 +92,8 @@ class Request:
         self._infer = request.infer
         self._plan: Plan | None = None
         self._held: list[tuple[torch.Tensor, Any]] = []
-        self._outs: list[torch.Tensor] = []
         self._copied_in: list[tuple[torch.Tensor, int]] = []
         self._shared_in: list[tuple[int, int, Any]] = []
-        self._copied_out: list[tuple[torch.Tensor, int]] = []
         self._shared_out: list[tuple[int, tuple[int, ...], torch.dtype, Any]] = []
 
     def run(self, plan: Plan, inputs: Tensors) -> list[torch.Tensor]:
@@ -98,37 +102,32 @@ class Request:
             self._bind(plan)
         for buffer, index in self._copied_in:
             buffer.copy_(inputs[index])
-        if not self._shared_in and not self._shared_out:
-            self._infer(share_outputs=True)
-            return [buffer.clone() for buffer, _ in self._copied_out]
-        return self._run_shared(inputs)
-
-    def _run_shared(self, inputs: Tensors) -> list[torch.Tensor]:
-        request = self._request
-        alive = []  # what ports point at must outlive the inference
-        for index, port, _ in self._shared_in:
-            dense = inputs[index].contiguous()
-            alive.append(dense)
-            request.set_input_tensor(port, shared(dense))
-        results: dict[int, torch.Tensor] = {}
-        for port, sizes, dtype, _ in self._shared_out:
-            results[port] = torch.empty(sizes, dtype=dtype)
-            request.set_output_tensor(port, shared(results[port]))
-        self._infer(share_outputs=True)
+        if not self._shared_in:
+            return self._results()
+        alive = [inputs[index].contiguous() for index, _, _ in self._shared_in]
+        for dense, (_, port, _) in zip(alive, self._shared_in, strict=True):
+            self._request.set_input_tensor(port, shared(dense))
+        results = self._results()
         for _, port, parked in self._shared_in:
-            request.set_input_tensor(port, parked)
+            self._request.set_input_tensor(port, parked)
+        return results
+
+    def _results(self) -> list[torch.Tensor]:
+        if not self._shared_out:
+            return [torch.from_numpy(array) for array in self._infer().values()]
+        results = [torch.empty(sizes, dtype=dtype) for _, sizes, dtype, _ in self._shared_out]
+        for result, (port, _, _, _) in zip(results, self._shared_out, strict=True):
+            self._request.set_output_tensor(port, shared(result))
+        self._infer(share_outputs=True)
         for port, _, _, parked in self._shared_out:
-            request.set_output_tensor(port, parked)
-        del alive
-        for buffer, port in self._copied_out:
-            results[port] = buffer.clone()
-        return [results[port] for port in range(len(results))]
+            self._request.set_output_tensor(port, parked)
+        return results
 
     def _bind(self, plan: Plan) -> None:
         """Gives every port memory of the plan's sizes."""
         self._plan = None
         held: list[tuple[torch.Tensor, Any]] = []
-        self._copied_in, self._shared_in, self._copied_out, self._shared_out = [], [], [], []
+        self._copied_in, self._shared_in, self._shared_out = [], [], []
         for index, (port, sizes, dtype, small) in enumerate(plan.inputs):
             buffer, view = _memory(sizes, dtype, held)
             self._request.set_input_tensor(port, view)
@@ -136,12 +135,10 @@ class Request:
                 self._copied_in.append((buffer, index))
             else:
                 self._shared_in.append((index, port, view))
-        for port, sizes, dtype, small in plan.outputs:
-            buffer, view = _memory(sizes, dtype, held)
+        for port, (sizes, dtype) in enumerate(plan.outputs):
+            _, view = _memory(sizes, dtype, held)
             self._request.set_output_tensor(port, view)
-            if small:
-                self._copied_out.append((buffer, port))
-            else:
+            if not plan.copied:
                 self._shared_out.append((port, sizes, dtype, view))
         self._held = held  # the former plan's memory goes only now that no port points at it
         self._plan = plan
@@ -208,23 +205,24 @@ def _plan(
     program: Compiled, requests: deque[Request], sizes: Sizes, results: Sizes, dtypes: tuple[torch.dtype, ...]
 ) -> Plan:
     numbers = [(i, limit.low, limit.high) for i, limit in program.program.limits.items() if 0 not in sizes[i]]
+    outputs = tuple(zip(map(tuple, results), program.dtypes, strict=True))
     return Plan(
         program=program,
         requests=requests,
         inputs=tuple(
-            (port, tuple(size), dtype, _small(size, dtype))
+            (port, tuple(size), dtype, _bytes(size, dtype) < SHARED)
             for port, size, dtype in zip(program.ports, sizes, dtypes, strict=True)
         ),
-        outputs=tuple(
-            (port, tuple(size), dtype, _small(size, dtype))
-            for port, (size, dtype) in enumerate(zip(results, program.dtypes, strict=True))
-        ),
+        outputs=outputs,
+        copied=_copied(outputs),
         limits=tuple(numbers),
     )
 
 
-def _small(sizes: Sequence[int], dtype: torch.dtype) -> bool:
-    count = dtype.itemsize
-    for size in sizes:
-        count *= size
-    return count < SHARED
+def _copied(outputs: Sequence[tuple[Sequence[int], torch.dtype]]) -> bool:
+    as_arrays = all(dtype != torch.bfloat16 for _, dtype in outputs)  # which numpy has not
+    return as_arrays and sum(_bytes(*each) for each in outputs) <= _COPIED
+
+
+def _bytes(sizes: Sequence[int], dtype: torch.dtype) -> int:
+    return math.prod(sizes) * dtype.itemsize
